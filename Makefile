@@ -1,0 +1,66 @@
+# Two commands on a fresh machine with Python 3.11+: `make repro` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+# An index of CPU builds of torch, for machines without a GPU where the plain index serves CUDA builds.
+TORCH_INDEX ?=
+JOBS ?= 2
+BIN := $(CURDIR)/.venv/bin
+INSTALLED := .venv/.installed
+CPU_ONLY := $(shell command -v nvidia-smi >/dev/null 2>&1 || echo '-c constraints/cpu.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))')
+
+export PATH := $(BIN):$(PATH)
+export HF_HUB_DISABLE_TELEMETRY := 1
+export DO_NOT_TRACK := true
+export OMP_WAIT_POLICY := PASSIVE
+
+.DEFAULT_GOAL := help
+.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop clean-tiny
+
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(INSTALLED) ## Make .venv and install everything in it
+
+$(INSTALLED): pyproject.toml constraints/base.txt constraints/cpu.txt
+	@$(PYTHON) -c 'import sys; sys.exit("latentry needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; run make PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
+	@echo "setting up .venv (about 2.5 GB, a few minutes)"
+	@$(PYTHON) -m venv .venv
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check $(CPU_ONLY) -c constraints/base.txt -e '.[dev]'
+	@touch $@
+
+repro: $(INSTALLED) ## Run the example, or what is missing of it, from weights to comparison
+	@latentry check
+	@dvc repro
+	@echo "done: open report/index.html, or run 'make ui'"
+
+repro-tiny: $(INSTALLED) ## The same DAG on a tiny random model, under two minutes, in .cache/tiny
+	@python tests/pipeline/tiny.py .cache/tiny
+
+repro-parallel: $(INSTALLED) ## Run cells side by side: make repro-parallel JOBS=4
+	@latentry check
+	@dvc repro tokens activations
+	@for group in sae latents examples explain score; do \
+	  dvc stage list --name-only $$group | xargs -P $(JOBS) -I{} dvc --wait-for-lock repro -s {} || exit 1; done
+	@dvc repro
+
+pull: $(INSTALLED) ## Fetch a colleague's results: everything but weights and activations
+	@dvc pull sae examples explain score compare
+
+ui: $(INSTALLED) ## Open the comparison in MLflow
+	@latentry ui
+
+lint: $(INSTALLED)
+	@ruff check . && ruff format --check -q . && pyright && lint-imports --no-cache > .cache/lint-imports.log || { cat .cache/lint-imports.log; exit 1; }
+
+check: lint test ## ruff, pyright, import-linter and tests
+
+test: $(INSTALLED) ## The tests: unit, conformance, golden, one tiny pipeline, one kill
+	@HF_HUB_OFFLINE=1 python -m pytest -m 'not slow and not gpu'
+
+test-all: $(INSTALLED) ## All tests that need no GPU
+	@HF_HUB_OFFLINE=1 python -m pytest -m 'not gpu'
+
+docs: $(INSTALLED) ## Write the generated part of docs/
+	@python -c 'from pathlib import Path; from latentry.contracts import as_markdown; Path("docs/contracts.md").write_text(as_markdown(), encoding="utf-8")'
+
+bench-noop: $(INSTALLED) ## Seconds of `dvc repro` with nothing to do, 5 SAEs x 6 scorers
+	@python benchmarks/noop.py

@@ -1,0 +1,1 @@
+"""latentry: a declarative experiment tracker for the interpretation of SAE latents."""

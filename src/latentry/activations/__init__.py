@@ -1,0 +1,1 @@
+"""The subject run once over the tokens, and its activations kept."""

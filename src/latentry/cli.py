@@ -1,0 +1,62 @@
+"""The command line, for what is not a stage: check before work, publish again, open the comparison."""
+
+import subprocess
+
+import click
+
+from latentry import preflight
+from latentry.errors import ParamsError
+from latentry.params import load_params
+from latentry.runtime import run_stage
+from latentry.store import project_root
+
+
+def main() -> None:
+    """Entry point of `latentry`."""
+    run_stage(lambda: commands(standalone_mode=False))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="latentry")
+def commands() -> None:
+    """Interpretation of SAE latents as a versioned pipeline. The pipeline itself is run by `dvc repro`."""
+
+
+@commands.command()
+def check() -> None:
+    """Say all that is wrong with params.yaml before anything is run or paid for."""
+    params = load_params()
+    found = preflight.check(params)
+    for unknown in found.not_checked:
+        click.echo(f"not checked yet: {unknown}")
+    if found.faults:
+        raise ParamsError("params.yaml", found.faults)
+    cells = len(params.saes) * (4 + len(params.scorers)) + len(params.models) + 4
+    click.echo(
+        f"params.yaml is fine: {len(params.saes)} SAEs, {len(params.explainers)} explainers, {len(params.scorers)} scorers, {cells} cells"
+    )
+
+
+@commands.command()
+def track() -> None:
+    """Publish results to MLflow; what is there already is left alone."""
+    from latentry.tracking.publish import track as publish
+
+    result = publish(load_params(), project_root())
+    click.echo(f"published {len(result.published)}, there already {len(result.skipped)}, pending {len(result.pending)}")
+
+
+@commands.command()
+@click.option("--port", default=5123, show_default=True, help="Where the server listens, on this machine only.")
+def ui(port: int) -> None:
+    """Open the comparison of sizes and losses in MLflow: publish what is new, start its server, print the link."""
+    from latentry.tracking.publish import track as publish
+    from latentry.tracking.server import tracking_uri, ui_command
+
+    root = project_root()
+    result = publish(load_params(), root, port=port)
+    if tracking_uri(root).startswith("http"):
+        click.echo(f"on your tracking server: {result.link}")
+        return
+    click.echo(f"ready in about 20 s, stop with Ctrl-C: {result.link}")
+    raise SystemExit(subprocess.run(ui_command(root, port), check=False).returncode)

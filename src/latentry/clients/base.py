@@ -1,0 +1,106 @@
+"""What a client is: something that answers requests, in process or behind an endpoint.
+
+A client answers and does nothing else; concurrency, retries and the memory of replies are `pool.py`'s.
+Always true: a client tells a failure that may pass (`TransientError`) from one of the row (a `Reply` with its
+status) and from one that every row would meet (`EndpointError`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from latentry.errors import LatentryError
+from latentry.records import Reply, Request, Status
+
+Ask = Callable[[Sequence[Request]], list[Reply]]
+"""Answers requests, one reply each in their order; a row's own failure is its reply's status, never an exception."""
+
+
+class ClientRun(Protocol):
+    """How one client is run (`run.clients.<name>`): nothing here changes an answer."""
+
+    @property
+    def concurrency(self) -> int:
+        """Calls in flight at once."""
+        ...
+
+    @property
+    def retries(self) -> int:
+        """Further tries after the first, for failures that may pass."""
+        ...
+
+    @property
+    def timeout_s(self) -> float:
+        """Longest time for one call, in seconds."""
+        ...
+
+    @property
+    def base_url(self) -> str | None:
+        """Where the endpoint is, such as https://api.openai.com/v1."""
+        ...
+
+    @property
+    def key_env(self) -> str | None:
+        """Name of the environment variable that holds the endpoint's key."""
+        ...
+
+    @property
+    def batch(self) -> int:
+        """Requests per forward pass of a client in process."""
+        ...
+
+
+@runtime_checkable
+class BatchClient(Protocol):
+    """A client in this process, which answers whole batches."""
+
+    identity: Mapping[str, Any]
+    """All that its answers depend on, beyond the request."""
+
+    def answer(self, requests: Sequence[Request]) -> list[Reply]:
+        """One reply per request, in order."""
+        ...
+
+
+@runtime_checkable
+class PlanningClient(BatchClient, Protocol):
+    """A batch client that knows which requests are best answered together."""
+
+    def batches(self, requests: Sequence[Request], size: int) -> list[list[int]]:
+        """Indices of the requests, in batches of at most `size`; told once for all requests of a call."""
+        ...
+
+
+class AsyncClient(Protocol):
+    """A client behind an endpoint, which answers one request at a time, many of them at once."""
+
+    identity: Mapping[str, Any]
+    """All that its answers depend on, beyond the request; no secret."""
+
+    async def answer(self, request: Request) -> Reply:
+        """The reply, or the row's own failure.
+
+        Raises:
+            TransientError: it may go well when tried again.
+            EndpointError: every other request would fail alike (no credit, wrong key).
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Let connections go; the next `answer` opens new ones."""
+        ...
+
+
+class TransientError(LatentryError):
+    """A call that may go well when tried again."""
+
+    def __init__(self, detail: str, *, retry_after_s: float = 0.0, is_down: bool = False) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+        """How long the server asks us to wait; 0 when it does not say."""
+        self.is_down = is_down
+        """Whether nothing answers there at all, so that other requests would fail alike."""
+
+
+def client_error(detail: str, model: str = "") -> Reply:
+    """The reply of a call that brought nothing."""
+    return Reply(status=Status.CLIENT_ERROR, text="", detail=detail, model=model)

@@ -1,0 +1,129 @@
+"""The memory of replies: what was answered once is never asked, or paid for, again.
+
+One SQLite file, safe with several processes; values are JSON. Always true: a reply stands in it exactly as it first
+came, also when another process asked the same at the same time, and a failure that may pass never stands in it.
+"""
+
+import dataclasses
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from latentry.errors import ContractError
+from latentry.records import Reply, Request, Status
+from latentry.store import digest_of
+
+VERSION = 1
+"""Of the file's format."""
+
+_FILE = "replies.sqlite"
+_WAIT_S = 120
+"""How long to wait for another process that is writing; a commit takes milliseconds."""
+_KEYS_PER_QUERY = 500
+"""SQLite's older builds allow 999 variables in a statement."""
+_TABLE = """
+CREATE TABLE IF NOT EXISTS replies (
+    key TEXT PRIMARY KEY, reply TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, reply_tokens INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What a set of replies took."""
+
+    calls: int
+    """Replies of the set that the store holds."""
+    prompt_tokens: int
+    reply_tokens: int
+
+
+def reply_key(identity: Mapping[str, Any], request: Request) -> str:
+    """Key of a reply: everything that it depends on."""
+    messages = [[message.role, message.content] for message in request.messages]
+    return digest_of([dict(identity), messages, request.max_tokens, float(request.temperature), request.sample, list(request.alternatives)])
+
+
+class ReplyStore:
+    """Replies by key, on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the store in a folder (`<root>/.cache/replies`), or begin one.
+
+        Raises:
+            ContractError: the file is no reply store, or one of another version.
+        """
+        self.path = folder / _FILE
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        try:
+            self._connection = _opened(self.path)
+        except sqlite3.DatabaseError as error:
+            raise ContractError(
+                f"{self.path}: is no reply store that can be read ({error}); move it away to begin a new one (its replies are paid again)"
+            ) from error
+
+    def find(self, keys: Iterable[str]) -> dict[str, Reply]:
+        """The replies there are among these keys."""
+        rows = self._select("key, reply", keys)
+        return {key: _reply(key, text) for key, text in rows}
+
+    def keep(self, replies: Mapping[str, Reply]) -> dict[str, Reply]:
+        """Commit replies, and give them as they stand in the store: with their key, or as another process kept them first.
+
+        Replies with status CLIENT_ERROR are given back, and not kept.
+        """
+        lasting = {key: reply for key, reply in replies.items() if reply.status is not Status.CLIENT_ERROR}
+        rows = [(key, _json(reply), reply.prompt_tokens, reply.reply_tokens) for key, reply in lasting.items()]
+        with self._lock, self._connection:
+            new = self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?)", rows).rowcount
+        standing = self.find(lasting) if new < len(rows) else {}
+        return {key: standing.get(key) or dataclasses.replace(reply, key=key) for key, reply in replies.items()}
+
+    def totals(self, keys: Iterable[str]) -> Totals:
+        """Calls and tokens of the replies with these keys, each counted once."""
+        rows = self._select("1, prompt_tokens, reply_tokens", keys)
+        calls, prompt_tokens, reply_tokens = (sum(column) for column in zip(*rows, strict=True)) if rows else (0, 0, 0)
+        return Totals(calls=calls, prompt_tokens=prompt_tokens, reply_tokens=reply_tokens)
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._connection.close()
+
+    def _select(self, columns: str, keys: Iterable[str]) -> list[tuple[Any, ...]]:
+        distinct: Sequence[str] = list(dict.fromkeys(keys))
+        rows: list[tuple[Any, ...]] = []
+        for start in range(0, len(distinct), _KEYS_PER_QUERY):
+            part = distinct[start : start + _KEYS_PER_QUERY]
+            places = ", ".join("?" * len(part))
+            with self._lock:
+                rows += self._connection.execute(f"SELECT {columns} FROM replies WHERE key IN ({places})", part).fetchall()
+        return rows
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_WAIT_S, check_same_thread=False)
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found not in (0, VERSION):
+        raise ContractError(f"{path}: is a reply store v{found}, this code reads v{VERSION}; move it away to begin a new one")
+    # WAL with NORMAL: a commit survives the death of the process, and readers never wait for a writer.
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    with connection:
+        connection.execute(_TABLE)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    return connection
+
+
+def _json(reply: Reply) -> str:
+    values = {field.name: getattr(reply, field.name) for field in dataclasses.fields(reply) if field.name != "key"}
+    values |= {"status": reply.status.value, "alternatives": dict(reply.alternatives)}
+    return json.dumps(values, ensure_ascii=False, allow_nan=False)
+
+
+def _reply(key: str, text: str) -> Reply:
+    values = json.loads(text)
+    return Reply(**{**values, "status": Status(values["status"]), "key": key})

@@ -1,0 +1,121 @@
+"""What is said of each cell (SAE x explainer x scorer x metric) and of each pair of SAEs, with intervals.
+
+Every number is made by `metrics.py` from the latents' table; a cell without scores is a row with n = 0.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from latentry.comparison.grid import Grid
+from latentry.contracts import COMPARISON
+from latentry.metrics import Values, difference, holm, lift, smallest_detectable, summary
+from latentry.randomness import rng_for
+from latentry.records import Status
+
+CELLS_TABLE = "cells.parquet"
+PAIRS_TABLE = "pairs.parquet"
+
+METRICS = ("auroc", "balanced_accuracy")
+"""In the order of preference: the first that a scorer gives is its headline."""
+
+
+def metric_name(metric: str, contrast_source: str) -> str:
+    """The metric as it is reported: scores under different contrasts are not comparable, so the name tells them apart."""
+    return f"{metric}_{contrast_source.replace('-', '_')}"
+
+
+def metrics_of(latents: pa.Table, scorers: Sequence[str]) -> dict[str, list[str]]:
+    """The metrics that each scorer gives anywhere in the grid, headline first; the first of all where it gave none."""
+    found = {}
+    for scorer in scorers:
+        mine = latents.filter(pc.field("scorer") == scorer)
+        given = [metric for metric in METRICS if mine[metric].null_count < len(mine)]
+        found[scorer] = given or [METRICS[0]]
+    return found
+
+
+def cells_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str, str]) -> pa.Table:
+    """One row per SAE, explainer, scorer and metric, in the order of params.
+
+    A cell whose folder is missing has `n_asked` 0 and no statuses.
+    """
+    metrics = metrics_of(latents, list(grid.scorers))
+    rows = []
+    for sae in grid.saes:
+        for explainer in grid.explainers:
+            for scorer in grid.scorers:
+                mine = _of(latents, sae, explainer, scorer)
+                for metric in metrics[scorer]:
+                    named = {"sae": sae, "explainer": explainer, "scorer": scorer, "metric": metric_name(metric, contrasts[scorer])}
+                    shown = {"contrast_source": contrasts[scorer], "headline": metric == metrics[scorer][0]}
+                    rng = rng_for(grid.seed, "cell " + " ".join(named.values()))
+                    rows.append({**named, **shown, **_cell_numbers(mine, metric, rng)})
+    return pa.Table.from_pylist(rows, schema=COMPARISON.tables[CELLS_TABLE])
+
+
+def pairs_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str, str]) -> pa.Table:
+    """Every two SAEs by each scorer's headline metric, under each explainer.
+
+    The p-values of one scorer's metric, over all pairs and explainers, are one family and Holm-adjusted together.
+    """
+    rows = []
+    for scorer, (headline, *_) in metrics_of(latents, list(grid.scorers)).items():
+        family = [_pair_row(grid, latents, scorer, headline, contrasts[scorer], *pair) for pair in _pairs(grid)]
+        adjusted = holm([row["p_value"] for row in family])
+        rows += [{**row, "p_adjusted": p} for row, p in zip(family, adjusted, strict=True)]
+    return pa.Table.from_pylist(rows, schema=COMPARISON.tables[PAIRS_TABLE])
+
+
+def _of(latents: pa.Table, sae: str, explainer: str, scorer: str) -> pa.Table:
+    return latents.filter((pc.field("sae") == sae) & (pc.field("explainer") == explainer) & (pc.field("scorer") == scorer))
+
+
+def _floats(table: pa.Table, column: str) -> Values:
+    return table[column].cast(pa.float64()).to_numpy().astype(float)
+
+
+def _scored(cell: pa.Table, metric: str) -> pa.Table:
+    return cell.filter((pc.field("status") == Status.OK.value) & pc.field(metric).is_valid())
+
+
+def _cell_numbers(cell: pa.Table, metric: str, rng: np.random.Generator) -> dict[str, Any]:
+    scored = _scored(cell, metric)
+    scores, nulls = _floats(scored, metric), _floats(cell, f"null_{metric}")
+    whole = summary(scores, rng, _floats(scored, "firing_frequency"))
+    null = summary(nulls[~np.isnan(nulls)], rng)
+    gain = lift(scores, _floats(scored, f"null_{metric}"), rng)
+    return {
+        **{name: getattr(whole, name) for name in whole.__dataclass_fields__},
+        "n_asked": len(cell),
+        "null": null.mean,
+        "null_low": null.low,
+        "null_high": null.high,
+        "lift": gain.mean,
+        "lift_low": gain.low,
+        "lift_high": gain.high,
+        "n_lift": gain.n,
+        "statuses": json.dumps(Counter(cell["status"].to_pylist()), sort_keys=True),
+    }
+
+
+def _pairs(grid: Grid) -> Iterator[tuple[str, str, str]]:
+    for explainer in grid.explainers:
+        for sae_a, sae_b in combinations(grid.saes, 2):
+            yield explainer, sae_a, sae_b
+
+
+def _pair_row(
+    grid: Grid, latents: pa.Table, scorer: str, metric: str, contrast: str, explainer: str, sae_a: str, sae_b: str
+) -> dict[str, Any]:
+    named = {"scorer": scorer, "metric": metric_name(metric, contrast), "explainer": explainer, "sae_a": sae_a, "sae_b": sae_b}
+    a, b = (_floats(_scored(_of(latents, sae, explainer, scorer), metric), metric) for sae in (sae_a, sae_b))
+    apart = difference(a, b, rng_for(grid.seed, "pair " + " ".join(named.values())))
+    numbers = {name: getattr(apart, name) for name in apart.__dataclass_fields__}
+    return {**named, **numbers, "smallest_detectable": smallest_detectable(a, b)}

@@ -1,0 +1,89 @@
+"""The grid that is compared: which cells params name, where their folders are, and what is left of cells they no longer name.
+
+Cells are found by name alone: no folder is searched for more.
+"""
+
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from latentry.store import MANIFEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedScorer:
+    """What the comparison must know of a scorer before it has seen any of its scores."""
+
+    contrast: str
+    """The contrast it is asked to use; stands in the metric's name where no score says it."""
+    max_latents: int | None
+    """How many latents it was asked for, the first by rank; None for all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The cells that params name, and the folder that holds their results."""
+
+    data: Path
+    seed: int
+    saes: tuple[str, ...]
+    explainers: tuple[str, ...]
+    scorers: Mapping[str, AskedScorer]
+
+    def sae(self, sae: str) -> Path:
+        """Folder of one SAE."""
+        return self.data / "saes" / sae
+
+    def latents(self, sae: str) -> Path:
+        """Folder of one SAE's activations by latent."""
+        return self.data / "latents" / sae
+
+    def examples(self, sae: str) -> Path:
+        """Folder of one SAE's examples."""
+        return self.data / "examples" / sae
+
+    def explanations(self, sae: str) -> Path:
+        """Folder of one SAE's explanations."""
+        return self.data / "explanations" / sae
+
+    def scores(self, sae: str, scorer: str) -> Path:
+        """Folder of one SAE's scores by one scorer."""
+        return self.data / "scores" / sae / scorer
+
+    def inputs(self) -> list[Path]:
+        """The complete folders that a comparison reads; those of cells that failed or are to come are not among them."""
+        return [folder for folder in self._named() if is_complete(folder)]
+
+    def _named(self) -> Iterator[Path]:
+        for sae in self.saes:
+            yield from (self.sae(sae), self.examples(sae), self.explanations(sae))
+            yield from (self.scores(sae, scorer) for scorer in self.scorers)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a stage has finished the folder."""
+    return (folder / MANIFEST).is_file()
+
+
+def remove_unnamed_cells(grid: Grid) -> list[Path]:
+    """Delete the results of SAEs and scorers that params no longer name, which DVC leaves behind; returns what went."""
+    removed = []
+    for room in ("saes", "latents", "examples", "explanations", "scores"):
+        removed += remove_unnamed(grid.data / room, grid.saes)
+    for sae in grid.saes:
+        removed += remove_unnamed(grid.data / "scores" / sae, tuple(grid.scorers))
+    return removed
+
+
+def remove_unnamed(folder: Path, names: Collection[str]) -> list[Path]:
+    """Delete the subfolders of a folder that are not named; files, hidden folders and the targets of links stay."""
+    if not folder.is_dir():
+        return []
+    unnamed = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name not in names and not path.name.startswith(".")]
+    for path in unnamed:
+        if path.is_symlink():
+            path.unlink()
+        else:
+            shutil.rmtree(path)
+    return unnamed

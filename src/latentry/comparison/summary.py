@@ -1,0 +1,50 @@
+"""The few numbers that stand in git: `metrics/summary.json` for `dvc metrics` and `dvc exp show`, and flat rows for plots.
+
+Made from the comparison's tables alone, rounded, and the same bytes for the same tables.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from latentry.comparison.cells import CELLS_TABLE
+from latentry.comparison.tables import SAES_TABLE
+from latentry.contracts import COMPARISON
+from latentry.plot_rows import headline_rows, sae_rows, score_rows
+from latentry.store import read_table, void, write_atomic
+
+_QUALITY = ("l0", "fvu", "ce_recovered", "dead_fraction", "width")
+_DIGITS = 4
+
+
+def write_metrics(comparison: Path, metrics: Path) -> None:
+    """Write `summary.json` and `plots/{scores,saes}.json` under a folder, from a complete comparison's folder."""
+    cells, saes = (read_table(comparison, COMPARISON, name) for name in (CELLS_TABLE, SAES_TABLE))
+    _write(metrics / "summary.json", summary_of(cells, saes))
+    _write(metrics / "plots" / "scores.json", [_rounded(row) for row in score_rows(cells, saes)])
+    _write(metrics / "plots" / "saes.json", [_rounded(row) for row in sae_rows(saes)])
+
+
+def summary_of(cells: pa.Table, saes: pa.Table) -> dict[str, Any]:
+    """{sae: {quality: {...}, scores: {explainer: {scorer: {score, lift}}}}}; a number that is not known is left out."""
+    whole: dict[str, Any] = {}
+    for row in saes.to_pylist():
+        whole[row["sae"]] = {"quality": _rounded({name: row[name] for name in _QUALITY}), "scores": {}}
+    for row in headline_rows(cells):
+        shown = _rounded({"score": row["mean"], "lift": row["lift"]})
+        if shown:
+            whole[row["sae"]]["scores"].setdefault(row["explainer"], {})[row["scorer"]] = shown
+    return whole
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    known = {name: value for name, value in row.items() if value is not None}
+    return {name: round(value, _DIGITS) if isinstance(value, float) else value for name, value in known.items()}
+
+
+def _write(path: Path, value: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    write_atomic(path, lambda partial: void(partial.write_text(text, encoding="utf-8")))

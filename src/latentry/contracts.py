@@ -1,0 +1,296 @@
+"""The contracts between stages: what each folder holds, under which name and version.
+
+Mechanics (manifests, atomic moves, work folders) are `store.py`'s. Changing a schema here raises its version.
+`docs/contracts.md` is generated from this file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """What one kind of folder holds."""
+
+    name: str
+    version: int
+    stage: str
+    """The stage that writes it, as `dvc repro` knows it."""
+    holds: str
+    tables: Mapping[str, pa.Schema] = field(default_factory=dict)
+    """Parquet files by name."""
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Other files by name or pattern, and what is in them."""
+
+
+def _schema(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(name, kind) for name, kind in columns.items()])
+
+
+_strings, _f32s = pa.list_(pa.string()), pa.list_(pa.float32())
+_u32s, _i32s = pa.list_(pa.uint32()), pa.list_(pa.int32())
+
+MODEL = Contract(
+    name="model",
+    version=1,
+    stage="models",
+    holds="One model as a local folder that transformers or sentence-transformers load without a network.",
+    others={"*": "the model's own files: config.json, *.safetensors, the tokenizer's"},
+)
+
+TOKENS = Contract(
+    name="tokens",
+    version=1,
+    stage="tokens",
+    holds="The corpus as rows of tokens, with the text they came from.",
+    tables={"documents.parquet": _schema(document=pa.int32(), name=pa.string(), text=pa.string())},
+    others={
+        "tokens.safetensors": "tokens u32, document i32 (-1 where none), text_start u32 and text_end u32 (characters in the"
+        " document's text), special u8: each [context, position]",
+        "tokenizer/": "the tokenizer's files",
+    },
+)
+
+ACTIVATIONS = Contract(
+    name="activations",
+    version=1,
+    stage="activations",
+    holds="The subject's activations at one hookpoint, every position of every context in order.",
+    others={
+        "shard-NNNNN.safetensors": "activations [position, d_in] in the stated dtype; the positions of `run.shard_contexts` contexts",
+        "positions.safetensors": "kept u8[context, position]: 0 for special tokens and for attention sinks; norm f32[context, position]",
+        "hookpoint.json": "hookpoint, module, side, d_in, dtype, attention implementation, median norm, positions left out",
+    },
+)
+
+SAE = Contract(
+    name="sae",
+    version=1,
+    stage="sae",
+    holds="One SAE in the SAELens layout, and how well it reconstructs.",
+    others={
+        "cfg.json": "SAELens configuration",
+        "sae_weights.safetensors": "W_enc [d_in, width], W_dec [width, d_in], b_enc, b_dec, threshold",
+        "evaluation.json": "loss label, width, d_in, L0, FVU, CE clean, zero, with the SAE and recovered, dead fraction, token counts",
+        "loss.csv": "the training curve: tokens, loss and its parts (training only)",
+    },
+)
+
+LATENTS = Contract(
+    name="latents",
+    version=1,
+    stage="latents",
+    holds="Every activation of every latent, latent after latent, and a row of statistics per latent.",
+    tables={
+        "statistics.parquet": _schema(
+            latent=pa.uint32(),
+            firing_count=pa.uint64(),
+            firing_frequency=pa.float64(),
+            peak=pa.float32(),
+            mean=pa.float32(),
+            median=pa.float32(),
+            quantile_90=pa.float32(),
+            quantile_99=pa.float32(),
+            dead=pa.bool_(),
+            top_tokens=_strings,
+            top_token_fractions=_f32s,
+            promoted_tokens=_strings,
+            suppressed_tokens=_strings,
+        )
+    },
+    others={
+        "shard-NNNNN.safetensors": "for latents a..b: first u64[1] (= a), offsets i64[b-a+1], position u32[n], activation f16[n] or f32[n];"
+        " position = context * context length + place in it, ascending within a latent",
+        "gate.json": "what the gate measured, and the checks that it could not make",
+    },
+)
+
+EXAMPLES = Contract(
+    name="examples",
+    version=1,
+    stage="examples",
+    holds="The latents chosen, their windows in two splits that share no document and no text, and their contrasts.",
+    tables={
+        "latents.parquet": _schema(
+            latent=pa.uint32(),
+            rank=pa.uint32(),
+            status=pa.string(),
+            detail=pa.string(),
+            n_windows=pa.uint32(),
+            n_distinct_windows=pa.uint32(),
+            activating_window_fraction=pa.float64(),
+            firing_count=pa.uint64(),
+            firing_frequency=pa.float64(),
+            peak=pa.float32(),
+            shortfall=pa.string(),
+        ),
+        "examples.parquet": _schema(
+            latent=pa.uint32(),
+            example_id=pa.string(),
+            split=pa.string(),
+            kind=pa.string(),
+            source=pa.string(),
+            contrast=pa.string(),
+            rank=pa.int32(),
+            decile=pa.int8(),
+            document=pa.int32(),
+            context=pa.uint32(),
+            start=pa.uint32(),
+            tokens=_u32s,
+            activations=_f32s,
+            text=pa.string(),
+            spans=_i32s,
+            marks=_i32s,
+        ),
+    },
+)
+
+EXPLANATIONS = Contract(
+    name="explanations",
+    version=1,
+    stage="explain",
+    holds="What every explainer says of every latent asked for: one row each, with its status.",
+    tables={
+        "explanations.parquet": _schema(
+            latent=pa.uint32(),
+            explainer=pa.string(),
+            text=pa.string(),
+            status=pa.string(),
+            detail=pa.string(),
+            prompt_digest=pa.string(),
+            reply=pa.string(),
+            reply_key=pa.string(),
+        )
+    },
+)
+
+_interval = {f"{metric}{end}": pa.float64() for metric in ("auroc", "balanced_accuracy") for end in ("", "_low", "_high")}
+
+SCORES = Contract(
+    name="scores",
+    version=1,
+    stage="score",
+    holds="One judgment per held-out example and explainer, and the scores made of them.",
+    tables={
+        "judgments.parquet": _schema(
+            latent=pa.uint32(),
+            explainer=pa.string(),
+            example_id=pa.string(),
+            null=pa.bool_(),
+            is_activating=pa.bool_(),
+            says_activating=pa.bool_(),
+            confidence=pa.float64(),
+            status=pa.string(),
+            detail=pa.string(),
+            reply_key=pa.string(),
+        ),
+        "scores.parquet": _schema(
+            latent=pa.uint32(),
+            explainer=pa.string(),
+            null=pa.bool_(),
+            contrast_source=pa.string(),
+            status=pa.string(),
+            detail=pa.string(),
+            **_interval,
+            true_positive_rate=pa.float64(),
+            true_negative_rate=pa.float64(),
+            n_activating=pa.uint32(),
+            n_contrast=pa.uint32(),
+            n_failed=pa.uint32(),
+            partner=pa.uint32(),
+        ),
+    },
+)
+
+COMPARISON = Contract(
+    name="comparison",
+    version=1,
+    stage="compare",
+    holds="Every SAE beside every other: one row per latent and scorer, one row per cell and metric, one row per pair.",
+    tables={
+        "latents.parquet": _schema(
+            sae=pa.string(),
+            explainer=pa.string(),
+            scorer=pa.string(),
+            latent=pa.uint32(),
+            explanation=pa.string(),
+            explanation_status=pa.string(),
+            firing_frequency=pa.float64(),
+            status=pa.string(),
+            **_interval,
+            null_auroc=pa.float64(),
+            null_balanced_accuracy=pa.float64(),
+        ),
+        "saes.parquet": _schema(
+            sae=pa.string(),
+            loss=pa.string(),
+            width=pa.uint32(),
+            d_in=pa.uint32(),
+            hookpoint=pa.string(),
+            subject=pa.string(),
+            l0=pa.float64(),
+            fvu=pa.float64(),
+            ce_recovered=pa.float64(),
+            dead_fraction=pa.float64(),
+            n_tokens=pa.uint64(),
+            baseline=pa.bool_(),
+        ),
+        "cells.parquet": _schema(
+            sae=pa.string(),
+            explainer=pa.string(),
+            scorer=pa.string(),
+            metric=pa.string(),
+            contrast_source=pa.string(),
+            headline=pa.bool_(),
+            mean=pa.float64(),
+            low=pa.float64(),
+            high=pa.float64(),
+            median=pa.float64(),
+            quartile_1=pa.float64(),
+            quartile_3=pa.float64(),
+            frequency_weighted_mean=pa.float64(),
+            n=pa.uint32(),
+            n_asked=pa.uint32(),
+            null=pa.float64(),
+            null_low=pa.float64(),
+            null_high=pa.float64(),
+            lift=pa.float64(),
+            lift_low=pa.float64(),
+            lift_high=pa.float64(),
+            n_lift=pa.uint32(),
+            statuses=pa.string(),
+        ),
+        "pairs.parquet": _schema(
+            scorer=pa.string(),
+            metric=pa.string(),
+            explainer=pa.string(),
+            sae_a=pa.string(),
+            sae_b=pa.string(),
+            difference=pa.float64(),
+            low=pa.float64(),
+            high=pa.float64(),
+            p_value=pa.float64(),
+            p_adjusted=pa.float64(),
+            smallest_detectable=pa.float64(),
+            n_a=pa.uint32(),
+            n_b=pa.uint32(),
+        ),
+    },
+)
+
+CONTRACTS = (MODEL, TOKENS, ACTIVATIONS, SAE, LATENTS, EXAMPLES, EXPLANATIONS, SCORES, COMPARISON)
+
+
+def as_markdown() -> str:
+    """`docs/contracts.md`: every contract with its files and columns."""
+    parts = ["# Contracts\n", "Generated by `make docs` from `src/latentry/contracts.py`. Every folder also holds `manifest.json`.\n"]
+    for contract in CONTRACTS:
+        parts.append(f"## {contract.name}, version {contract.version}\n\nWritten by `{contract.stage}`. {contract.holds}\n")
+        parts += [f"- `{name}`: {text}" for name, text in contract.others.items()]
+        for name, schema in contract.tables.items():
+            columns = ", ".join(f"`{field.name}` {field.type}" for field in schema)
+            parts.append(f"- `{name}`: {columns}")
+        parts.append("")
+    return "\n".join(parts)

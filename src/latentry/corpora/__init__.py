@@ -1,0 +1,1 @@
+"""Texts and their tokens; one file per kind of corpus."""

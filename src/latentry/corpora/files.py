@@ -1,0 +1,110 @@
+"""A corpus in files: plain text (one document a file), JSON lines or Parquet (one document a row).
+
+`.xz` and `.gz` are opened as they are read.
+"""
+
+import gzip
+import io
+import json
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from latentry.errors import CorpusError
+from latentry.records import Document
+from latentry.registry import VariantConfig
+
+SUFFIXES = (".txt", ".md", ".jsonl", ".parquet")
+
+
+class Config(VariantConfig):
+    path: str
+    """A file, or a folder whose files are read in the order of their names."""
+    text: str = "text"
+    """Field or column with the text."""
+    name: str = "name"
+    """Field or column that names a document; where it is absent, the file and row number do."""
+
+
+def build(config: Config) -> "Files":
+    """A corpus that is on disk."""
+    return Files(config)
+
+
+class Files:
+    """See the file's docstring."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def documents(self) -> Iterator[Document]:
+        """Every document, in a fixed order, read one at a time.
+
+        Raises:
+            CorpusError: nothing is there, a file cannot be read, or a row lacks the text.
+        """
+        root = Path(self._config.path)
+        if not root.exists():
+            raise CorpusError(f"corpus.path: {root} is not there; name a file or folder of {', '.join(SUFFIXES)}")
+        files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if _suffix(path) in SUFFIXES)
+        if not files:
+            raise CorpusError(f"corpus.path: {root} holds no {', '.join(SUFFIXES)} file (also as .xz or .gz)")
+        for path in files:
+            try:
+                yield from self._read(path)
+            except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:  # ValueError: not UTF-8, or no Parquet
+                raise CorpusError(f"{path}: cannot be read ({error})") from error
+
+    def _read(self, path: Path) -> Iterator[Document]:
+        suffix = _suffix(path)
+        if suffix in (".txt", ".md"):
+            with _open(path) as file:
+                yield Document(name=path.name, text=file.read())
+        elif suffix == ".jsonl":
+            yield from self._lines(path)
+        elif suffix == ".parquet":
+            yield from self._rows(path)
+        else:
+            raise CorpusError(f"{path}: unknown kind of file; latentry reads {', '.join(SUFFIXES)}, also as .xz or .gz")
+
+    def _lines(self, path: Path) -> Iterator[Document]:
+        with _open(path) as file:
+            for number, line in enumerate(file, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                    text = row[self._config.text]
+                except (ValueError, KeyError, TypeError) as error:
+                    raise CorpusError(f"{path} line {number}: is no JSON object with {self._config.text!r} ({error})") from error
+                yield self._document(row.get(self._config.name), text, f"{path.name}:{number}")
+
+    def _rows(self, path: Path) -> Iterator[Document]:
+        import pyarrow.parquet as pq
+
+        parquet = pq.ParquetFile(path)
+        names = parquet.schema_arrow.names
+        if self._config.text not in names:
+            raise CorpusError(f"{path}: has no column {self._config.text!r} (there are: {', '.join(names)})")
+        wanted = [name for name in (self._config.text, self._config.name) if name in names]
+        number = 0
+        for batch in parquet.iter_batches(columns=wanted):
+            for row in batch.to_pylist():
+                number += 1
+                yield self._document(row.get(self._config.name), row[self._config.text], f"{path.name}:{number}")
+
+    def _document(self, name: object, text: object, place: str) -> Document:
+        if not isinstance(text, str):
+            raise CorpusError(f"{place}: {self._config.text!r} holds {type(text).__name__}, wanted text")
+        return Document(name=str(name) if name is not None else place, text=text)
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.stem).suffix if path.suffix in (".xz", ".gz") else path.suffix
+
+
+def _open(path: Path) -> IO[str]:
+    opener = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix)
+    return io.TextIOWrapper(opener(path), encoding="utf-8", newline="") if opener else path.open(encoding="utf-8", newline="")

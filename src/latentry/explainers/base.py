@@ -1,0 +1,49 @@
+"""What every explainer is given and gives: one latent's explain split in, one explanation out, whatever its status."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from latentry.records import Example, Explanation, Kind, Split, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentExamples:
+    """What an explainer may see of one latent."""
+
+    latent: int
+    status: Status
+    """OK, or why there is nothing to explain (dead, undersampled)."""
+    detail: str
+    examples: tuple[Example, ...]
+    """Of the explain split alone (checked)."""
+
+    def __post_init__(self) -> None:
+        held_out = [example.example_id for example in self.examples if example.split is not Split.EXPLAIN]
+        if held_out:
+            raise ValueError(f"latent {self.latent}: example {held_out[0]} is held out; explainers see the explain split only")
+
+
+class Explainer(Protocol):
+    """One way to explain latents."""
+
+    def explain(self, latents: Sequence[LatentExamples]) -> list[Explanation]:
+        """One explanation per latent, in order; of a latent that is not OK, one with its status."""
+        ...
+
+
+def activating(latent: LatentExamples) -> list[Example]:
+    """Its activating windows, by rank."""
+    return sorted((example for example in latent.examples if example.kind is Kind.ACTIVATING), key=lambda example: example.rank)
+
+
+def unexplained(latent: LatentExamples, explainer: str) -> Explanation | None:
+    """The row of a latent that cannot be explained; None for one that can."""
+    status, detail = latent.status, latent.detail
+    if status is Status.OK:
+        if activating(latent):
+            return None
+        status, detail = Status.UNDERSAMPLED, "no activating window in the explain split"
+    return Explanation(
+        latent=latent.latent, explainer=explainer, text=None, status=status, detail=detail, prompt_digest="", reply=None, reply_key=None
+    )

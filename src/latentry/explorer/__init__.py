@@ -1,0 +1,1 @@
+"""Pages to read: the report, made of the comparison and of examples, without a network."""

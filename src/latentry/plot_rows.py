@@ -1,0 +1,48 @@
+"""The comparison's tables as the flat rows that `plots.py` draws, for all who draw: the summary, the report, the tracker.
+
+Rows without the number that is drawn are left out, never zero.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+
+METRICS = ("auroc", "balanced_accuracy")
+"""The columns of the latents' table that a metric's name can begin with."""
+
+
+def column_of(metric: str) -> str:
+    """The latents' column behind a metric: `auroc_random` is read from `auroc`."""
+    return next(name for name in METRICS if metric.startswith(name))
+
+
+def headline_rows(cells: pa.Table) -> list[dict[str, Any]]:
+    """The cells' rows with the metric that stands for their scorer."""
+    return [row for row in cells.to_pylist() if row["headline"]]
+
+
+def score_rows(cells: pa.Table, saes: pa.Table) -> list[dict[str, Any]]:
+    """One row per SAE, explainer and scorer with its headline score."""
+    of = {row["sae"]: row for row in sae_rows(saes)}
+    rows = [row for row in headline_rows(cells) if row["mean"] is not None and row["sae"] in of]
+    return [{**{name: of[row["sae"]][name] for name in ("loss", "width", "l0", "fvu")}, **row, "score": row["mean"]} for row in rows]
+
+
+def sae_rows(saes: pa.Table) -> list[dict[str, Any]]:
+    """One row per SAE that was measured."""
+    return [row for row in saes.to_pylist() if row["fvu"] is not None and row["l0"] is not None]
+
+
+def latent_rows(latents: pa.Table, cells: pa.Table, saes: pa.Table) -> list[dict[str, Any]]:
+    """One row per latent, explainer and scorer that has the headline score."""
+    of = {row["sae"]: row for row in saes.to_pylist()}
+    headline = {(row["sae"], row["explainer"], row["scorer"]): row["metric"] for row in headline_rows(cells)}
+    kept = ("sae", "explainer", "scorer", "latent", "firing_frequency")
+    rows = []
+    for row in latents.select([*kept, *METRICS]).to_pylist():
+        metric = headline.get((row["sae"], row["explainer"], row["scorer"]))
+        score = row[column_of(metric)] if metric else None
+        if score is not None:
+            about = {name: of[row["sae"]][name] for name in ("loss", "width")}
+            rows.append({**about, **{name: row[name] for name in kept}, "metric": metric, "score": score})
+    return rows

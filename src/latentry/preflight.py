@@ -1,0 +1,81 @@
+"""What can be known to be wrong before any work, beyond what params.yaml says of itself: files, keys, hookpoints, devices."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from latentry.errors import ContractError, LatentryError, ParamsError
+from latentry.params import Params
+from latentry.registry import variant
+from latentry.runtime import device_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The outcome of a check."""
+
+    faults: tuple[str, ...]
+    not_checked: tuple[str, ...]
+    """What only a later stage can know, and why."""
+
+
+def check(params: Params, models: Path = Path("data/models")) -> Found:
+    """Look at everything that params name."""
+    not_checked: list[str] = []
+    faults = [
+        *_corpus_faults(params),
+        *_sae_faults(params),
+        *_client_faults(params, models, not_checked),
+        *_hookpoint_faults(params, models, not_checked),
+        *_device_faults(params),
+    ]
+    return Found(faults=tuple(faults), not_checked=tuple(not_checked))
+
+
+def _corpus_faults(params: Params) -> Iterator[str]:
+    try:
+        documents = variant("corpora", params.corpus.kind).build(params.corpus).documents()
+        if not any(document.text.strip() for document in documents):
+            yield "corpus: is empty; no document of it has any text"
+    except LatentryError as error:
+        yield str(error)
+
+
+def _sae_faults(params: Params) -> Iterator[str]:
+    for name, sae in params.saes.items():
+        folder = getattr(sae, "folder", None)
+        if folder is not None and not Path(folder).is_dir():
+            yield f"saes.{name}.folder: {folder} is not there; name a folder that holds the SAE's files"
+
+
+def _client_faults(params: Params, models: Path, not_checked: list[str]) -> Iterator[str]:
+    for name, config in params.clients.items():
+        try:
+            variant("clients", config.kind).build(config, name=name, run=params.run_of(name), models=models, device="cpu")
+        except ContractError:
+            not_checked.append(f"clients.{name}: its model is made by `dvc repro models`")
+        except ParamsError as error:
+            yield from (f"{error.source}: {fault}" for fault in error.faults)
+
+
+def _hookpoint_faults(params: Params, models: Path, not_checked: list[str]) -> Iterator[str]:
+    folder = models / params.subject.model
+    if not (folder / "manifest.json").is_file():
+        not_checked.append(f"subject.hookpoints: the modules of {params.subject.model!r} are known after `dvc repro models`")
+        return
+    from latentry.subjects.causal_lm import check_hookpoints, hookpoints_of, module_names
+
+    try:
+        check_hookpoints(hookpoints_of(params.subject.hookpoints), module_names(folder))
+    except LatentryError as error:
+        yield from re.split(r"; (?=subject\.)", str(error))
+
+
+def _device_faults(params: Params) -> Iterator[str]:
+    import torch
+
+    try:
+        torch.empty(0, device=device_of(params.run.device))
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without that kind of device
+        yield f"run.device: {params.run.device!r} is no device ({str(error).splitlines()[0]}); auto, cpu, cuda or cuda:1"

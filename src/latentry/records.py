@@ -1,0 +1,180 @@
+"""The records that cross rooms: frozen, complete when made, checked on construction.
+
+They hold no behaviour beyond what their fields imply.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """How a row ended. Everything but OK is counted and is in no mean."""
+
+    OK = "ok"
+    DEAD = "dead"
+    UNDERSAMPLED = "undersampled"
+    PARSE_ERROR = "parse_error"
+    REFUSED = "refused"
+    TRUNCATED = "truncated"
+    CLIENT_ERROR = "client_error"
+    SINGLE_CLASS = "single_class"
+    CONSTANT = "constant"
+    KL_UNREACHED = "kl_unreached"
+    UNSUPPORTED = "unsupported"
+
+
+class Split(StrEnum):
+    """Who may see an example: the explainer, or the scorers. Never both."""
+
+    EXPLAIN = "explain"
+    HELD_OUT = "held_out"
+
+
+class Kind(StrEnum):
+    """Whether the latent fires in the example."""
+
+    ACTIVATING = "activating"
+    CONTRAST = "contrast"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One document of a corpus."""
+
+    name: str
+    """Unique in its corpus, and stable: a chapter, an address, a row."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A window of the corpus with one latent's activations in it."""
+
+    latent: int
+    example_id: str
+    """Unique among the examples of one SAE."""
+    split: Split
+    kind: Kind
+    source: str
+    """`windows` for activating examples, else the name of the contrast source."""
+    contrast: str
+    """The entry of `examples.contrasts` it belongs to; empty for activating examples."""
+    rank: int
+    """Order within its latent, split, kind and contrast, from 0: a reader that wants n takes the first n
+    (activating ones are ordered so that each prefix is even over the deciles)."""
+    decile: int
+    """1 weakest tenth to 10 strongest among the latent's activating windows; 0 for a contrast."""
+    document: int
+    context: int
+    start: int
+    """Position of the first token in its context."""
+    tokens: tuple[int, ...]
+    activations: tuple[float, ...]
+    """One per token; all zero in a contrast (checked)."""
+    text: str
+    """The source's own characters, from the first token's to the last one's."""
+    spans: tuple[int, ...]
+    """Start and end of each token in `text`, in characters, flat: start0, end0, start1, ..."""
+    marks: tuple[int, ...]
+    """Start and end of each marked stretch of `text`, in characters, flat, ascending, disjoint."""
+
+    def __post_init__(self) -> None:
+        if self.kind is Kind.CONTRAST and any(self.activations):
+            raise ValueError(f"example {self.example_id}: a contrast must be silent, but the latent {self.latent} fires in it")
+        if not len(self.tokens) == len(self.activations) == len(self.spans) // 2:
+            raise ValueError(
+                f"example {self.example_id}: {len(self.tokens)} tokens, {len(self.activations)} activations and"
+                f" {len(self.spans) // 2} spans must be equally many"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What one explainer says of one latent."""
+
+    latent: int
+    explainer: str
+    text: str | None
+    """None exactly when `status` is not OK."""
+    status: Status
+    detail: str
+    """Why there is no text; empty when there is one."""
+    prompt_digest: str
+    """Of the whole prompt that was sent, or of the inputs of an explainer that sends none."""
+    reply: str | None
+    """The raw reply as it came, kept also when it was unreadable."""
+    reply_key: str | None
+    """Where the reply stands in the reply store; None for an explainer that asks nobody."""
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.status is Status.OK):
+            raise ValueError(f"explanation of {self.latent} by {self.explainer}: status {self.status} with text {self.text!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgment:
+    """One scorer's decision on one held-out example."""
+
+    latent: int
+    explainer: str
+    example_id: str
+    null: bool
+    """True when the example was judged under another latent's explanation: the chance level."""
+    is_activating: bool
+    """The truth."""
+    says_activating: bool | None
+    """The scorer's answer; None when `status` is not OK, and for scorers that only grade."""
+    confidence: float | None
+    """Grows with the belief that the example is activating; None when the answer is not graded."""
+    status: Status
+    detail: str
+    reply_key: str | None
+
+    def __post_init__(self) -> None:
+        answered = self.says_activating is not None or self.confidence is not None
+        if answered != (self.status is Status.OK):
+            raise ValueError(f"judgment on {self.example_id}: status {self.status} with answer {self.says_activating}, {self.confidence}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str
+    """system, user or assistant."""
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One question to a model. Two equal requests to one client have one reply."""
+
+    messages: tuple[Message, ...]
+    max_tokens: int
+    """Largest number of tokens in the reply."""
+    temperature: float = 0.0
+    sample: int = 0
+    """Tells apart several replies wanted to the same question."""
+    alternatives: tuple[str, ...] = ()
+    """When not empty: the log-probabilities of the first reply token are wanted, for these beginnings at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came back, or why nothing did."""
+
+    status: Status
+    """OK, TRUNCATED (cut at max_tokens), REFUSED, or CLIENT_ERROR (transient; never stored)."""
+    text: str
+    detail: str
+    alternatives: Mapping[str, float] = field(default_factory=dict)
+    """Log-probability, in nats, of possible first tokens by their exact text. From an endpoint: the most likely ones it
+    returns. In process: the first token of each alternative asked for, under that alternative's own text. Distinct
+    texts that begin with the same token appear once."""
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+    model: str = ""
+    """The name that the server says it served, or the weights' digest."""
+    key: str = ""
+    """Its key in the reply store."""

@@ -1,0 +1,83 @@
+"""A variant is a file: its name is the `kind` in params.yaml, it defines `Config` and `build`.
+
+Nothing is registered anywhere: a new file in a room is a new kind.
+"""
+
+import difflib
+import importlib
+import importlib.util
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from latentry.errors import ParamsError
+
+
+class VariantConfig(BaseModel):
+    """Base of every variant's `Config`: frozen, and unknown keys are faults."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False)
+
+    kind: str
+    """Which variant file this configures; where it may be left out, the entry's own name."""
+
+
+class SaeConfig(VariantConfig):
+    """What every SAE's `Config` has."""
+
+    hookpoint: str
+    """Name in `subject.hookpoints` of the activations that it reads."""
+
+
+class ExplainerConfig(VariantConfig):
+    """What every explainer's `Config` has."""
+
+    max_latents: Annotated[int, Field(ge=1)] | None = None
+    """Latents explained, the first of the sample; none: all."""
+
+
+class ScorerConfig(VariantConfig):
+    """What every scorer's `Config` has."""
+
+    contrast: str
+    """The entry of `examples.contrasts` that it sets activating examples against, or one that it makes itself."""
+    max_latents: Annotated[int, Field(ge=1)] | None = None
+    """Latents scored, the first of the sample; none: all."""
+    max_examples: Annotated[int, Field(ge=1)] | None = None
+    """Held-out examples used of each kind, even over the deciles; none: all."""
+    null_latents: Annotated[int, Field(ge=0)] | None = None
+    """Latents on which the shuffled null is scored too, the first of the sample; none: all."""
+
+
+@cache
+def kinds(room: str) -> tuple[str, ...]:
+    """The variants of a room, by name: the files in it that define a `Config`."""
+    spec = importlib.util.find_spec(f"latentry.{room}")
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(f"{room} is no room of latentry")
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    return tuple(sorted(path.stem for path in folder.glob("*.py") if "\nclass Config(" in path.read_text(encoding="utf-8")))
+
+
+def variant(room: str, kind: str) -> ModuleType:
+    """The module of one variant.
+
+    Raises:
+        ParamsError: no file of the room has that name.
+    """
+    if kind not in kinds(room):
+        raise ParamsError(room, [f"kind: there is no {kind!r}{nearest(kind, kinds(room))}"])
+    return importlib.import_module(f"latentry.{room}.{kind}")
+
+
+def nearest(wrong: str, allowed: Iterable[str]) -> str:
+    """The end of an error sentence: the nearest name, where one is near, and all there are."""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(wrong, names, n=1, cutoff=0.5)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    listed = ", ".join(names[:40]) + (f" and {len(names) - 40} more" if len(names) > 40 else "")
+    return f"{meant} (there are: {listed or 'none'})"

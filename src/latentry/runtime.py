@@ -1,0 +1,48 @@
+"""What every stage's process does the same way: device, threads, logging, and how an error becomes an exit code."""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from latentry.errors import LatentryError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def run_stage(main: Callable[[], object]) -> NoReturn:
+    """Run a stage's command; our own errors end with their message and exit code, all others with a traceback."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("DO_NOT_TRACK", "true")
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for loud in ("transformers", "sentence_transformers", "httpx", "openai", "mlflow", "alembic", "sae_lens"):
+        logging.getLogger(loud).setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    try:
+        main()
+    except LatentryError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(error.exit_code) from None
+    raise SystemExit(0)
+
+
+def use_threads(threads: int | None) -> None:
+    """Fix torch's CPU threads; None takes the machine's cores."""
+    import torch
+
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+
+
+def device_of(wanted: str) -> "torch.device":
+    """`auto` is the first accelerator there is, else the CPU."""
+    import torch
+
+    if wanted != "auto":
+        return torch.device(wanted)
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return found or torch.device("cpu")

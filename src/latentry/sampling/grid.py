@@ -1,0 +1,113 @@
+"""The grid of windows over the corpus: where each starts, its document, and which windows have equal text.
+
+A window lies in one context and one document and holds no special token. It may hold a position that was left out
+as an attention sink: activations there are zero, so the window is judged by its other tokens.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from latentry.errors import CorpusError
+
+if TYPE_CHECKING:
+    from latentry.sampling.base import Tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """All full windows of the corpus, in corpus order."""
+
+    window: int
+    """Tokens in each window."""
+    context_length: int
+    starts: Int64[np.ndarray, " window"]
+    """Flat position (context * context length + place) of each window's first token."""
+    document: Int32[np.ndarray, " window"]
+    text_id: Int64[np.ndarray, " window"]
+    """The first window in the corpus that has the same text."""
+    window_of: Int32[np.ndarray, " position"]
+    """The window of each flat position; -1 where none. 4 bytes a token buy a look-up that costs no search."""
+    n_dropped_pieces: int
+    """Ends of documents within a row that were shorter than a window."""
+    n_dropped_tokens: int
+    """Tokens in those pieces."""
+
+    @property
+    def n_windows(self) -> int:
+        """Number of full windows, duplicates included."""
+        return self.starts.size
+
+    @property
+    def context(self) -> Int64[np.ndarray, " window"]:
+        """The context of each window."""
+        return self.starts // self.context_length
+
+
+def grid_of(token_set: "Tokens", window: int) -> Grid:
+    """The grid of windows, started anew at each document's first position in a row.
+
+    Raises:
+        CorpusError: no document has `window` tokens in one row.
+    """
+    context_length = token_set.document.shape[1]
+    first, lengths = _stretches(token_set)
+    n_full = lengths // window
+    within = np.arange(n_full.sum()) - np.repeat(np.cumsum(n_full) - n_full, n_full)
+    starts = np.repeat(first, n_full) + window * within
+    if not starts.size:
+        raise CorpusError(
+            f"examples: no document has {window} tokens in a row of {context_length}, found at most"
+            f" {lengths.max(initial=0)}; lower `examples.window` or use longer documents"
+        )
+    dropped = lengths % window
+    return Grid(
+        window=window,
+        context_length=context_length,
+        starts=starts,
+        document=token_set.document.reshape(-1)[starts],
+        text_id=_text_ids(token_set, starts, window),
+        window_of=_window_of(starts, window, token_set.document.size),
+        n_dropped_pieces=int(np.count_nonzero(dropped)),
+        n_dropped_tokens=int(dropped.sum()),
+    )
+
+
+def _stretches(token_set: "Tokens") -> tuple[Int64[np.ndarray, " stretch"], Int64[np.ndarray, " stretch"]]:
+    """First flat position and length of each stretch of one document in one row, special tokens between stretches."""
+    document = np.where(token_set.special.astype(bool), -1, token_set.document)
+    begins = np.ones(document.shape, dtype=bool)
+    begins[:, 1:] = document[:, 1:] != document[:, :-1]
+    first = np.flatnonzero(begins)
+    lengths = np.diff(first, append=document.size)
+    inside = document.reshape(-1)[first] >= 0
+    return first[inside], lengths[inside]
+
+
+def _window_of(starts: Int64[np.ndarray, " window"], window: int, n_positions: int) -> Int32[np.ndarray, " position"]:
+    window_of = np.full(n_positions, -1, dtype=np.int32)
+    ids = np.arange(starts.size, dtype=np.int32)
+    for place in range(window):
+        window_of[starts + place] = ids
+    return window_of
+
+
+def _text_ids(token_set: "Tokens", starts: Int64[np.ndarray, " window"], window: int) -> Int64[np.ndarray, " window"]:
+    # 8 bytes of digest: among a million windows, two texts share one with probability 3e-8, and it costs one example.
+    digests = b"".join(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts_at(token_set, starts, window)
+    )
+    _, first, inverse = np.unique(np.frombuffer(digests, dtype=np.uint64), return_index=True, return_inverse=True)
+    return first[inverse]
+
+
+def texts_at(token_set: "Tokens", starts: Int64[np.ndarray, " window"], window: int) -> list[str]:
+    """The source's own characters of each window, from its first token's start to its last one's end."""
+    documents = token_set.document.reshape(-1)[starts].tolist()
+    begin = token_set.text_start.reshape(-1)[starts].tolist()
+    end = token_set.text_end.reshape(-1)[starts + window - 1].tolist()
+    texts = token_set.texts
+    return [texts[document][a:b] for document, a, b in zip(documents, begin, end, strict=True)]

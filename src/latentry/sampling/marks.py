@@ -1,0 +1,45 @@
+"""Which characters of an example are marked, and the levels in which activations are shown.
+
+Marks are computed for a whole table at once; a mark is a stretch of the example's own text, which stays as it is.
+"""
+
+import numpy as np
+from jaxtyping import Float32, Int, Int32, Int64
+
+MARK_FRACTION = 0.3
+"""A token is marked from this share of its window's peak on."""
+
+
+def marks_of(
+    activations: Float32[np.ndarray, "example token"],
+    span_start: Int[np.ndarray, "example token"],
+    span_end: Int[np.ndarray, "example token"],
+) -> tuple[Int32[np.ndarray, " flat"], Int64[np.ndarray, " example+1"]]:
+    """Marked stretches in characters, flat (start, end, start, end, ...), and where each example's begin in that list.
+
+    Adjacent marked tokens make one stretch, with what stands between them. Marked tokens that share a character (pieces
+    of one emoji) make one stretch too. Tokens without characters mark nothing, silent windows have no marks.
+    """
+    peak = activations.max(axis=1, initial=0.0, keepdims=True)
+    marked = (activations > 0) & (activations >= MARK_FRACTION * peak)
+    edge = np.zeros((len(marked), 1), dtype=bool)
+    example, first = np.nonzero(marked & ~np.hstack([edge, marked[:, :-1]]))
+    _, last = np.nonzero(marked & ~np.hstack([marked[:, 1:], edge]))
+    start, end = span_start[example, first], span_end[example, last]
+    visible = end > start
+    example, start, end = example[visible], start[visible], end[visible]
+    if not example.size:
+        return np.zeros(0, dtype=np.int32), np.zeros(len(activations) + 1, dtype=np.int64)
+    begins = np.ones(example.size, dtype=bool)
+    begins[1:] = (example[1:] != example[:-1]) | (start[1:] >= end[:-1])
+    group = np.flatnonzero(begins)
+    flat = np.stack([start[group], np.maximum.reduceat(end, group)], axis=1).reshape(-1).astype(np.int32)
+    n_marks = np.bincount(example[group], minlength=len(activations))
+    return flat, np.concatenate([[0], np.cumsum(2 * n_marks)])
+
+
+def display_levels(activations: Float32[np.ndarray, "*shape"], largest: float) -> Int64[np.ndarray, "*shape"]:
+    """Levels 0..10 as shown to models and people: ceil(10 a / largest), with the largest activation of the latent."""
+    if largest <= 0:
+        return np.zeros(activations.shape, dtype=np.int64)
+    return np.clip(np.ceil(10.0 * activations.astype(np.float64) / largest), 0, 10).astype(np.int64)

@@ -1,0 +1,152 @@
+"""Which documents a latent's two splits may use, and which of its windows are drawn into each.
+
+Explain and held-out share no unit: a document, or a block of contexts. The units are divided before anything is drawn,
+so that both splits can be filled; then the held-out windows are drawn, then those to explain from what is left.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int, Int64, UInt64
+
+from latentry.sampling.grid import Grid
+from latentry.sampling.windows import N_DECILES
+
+CONTEXTS_PER_BLOCK = 8
+"""Split by context: this many contexts are one unit, whose first context is not used, so that one lies between any two units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """To which split each unit of the corpus belongs, for one latent."""
+
+    units: Int64[np.ndarray, " unit"]
+    """The units in which the latent fires, ascending."""
+    held_out: Bool[np.ndarray, " unit"]
+    key: int
+    """Decides over the other units, which cost nothing until one is asked for."""
+    held_out_fraction: float
+
+    def is_held_out(self, units: Int64[np.ndarray, " asked"]) -> Bool[np.ndarray, " asked"]:
+        """Whether each unit belongs to the held-out split; else it belongs to the explain split."""
+        places = np.minimum(np.searchsorted(self.units, units), self.units.size - 1)
+        by_key = _uniform(units, self.key) < self.held_out_fraction
+        return np.where(self.units[places] == units, self.held_out[places], by_key)
+
+
+def units_of(grid: Grid, windows: Int64[np.ndarray, " window"], split_by: str) -> Int64[np.ndarray, " window"]:
+    """What the splits must not share: each window's document, or its block of contexts; -1 for a window of no use."""
+    if split_by == "document":
+        return grid.document[windows].astype(np.int64)
+    context = grid.starts[windows] // grid.context_length
+    return np.where(context % CONTEXTS_PER_BLOCK == 0, -1, context // CONTEXTS_PER_BLOCK)
+
+
+def sides_of(
+    units: Int64[np.ndarray, " example"],
+    decile: Int64[np.ndarray, " example"],
+    n_held_out: int,
+    n_explain: int,
+    explain_by_decile: bool,
+    rng: np.random.Generator,
+) -> Sides | None:
+    """Divide the units at random, near the proportion of the two splits, so that both can be filled; None if they cannot.
+
+    Preferably every decile fills its share on both sides (only held out where the explain split asks for no deciles);
+    else both sides have windows enough.
+    """
+    key = int(rng.integers(2**63))
+    present, unit = np.unique(units, return_inverse=True)
+    counts = np.bincount(unit * N_DECILES + decile - 1, minlength=present.size * N_DECILES).reshape(-1, N_DECILES)
+    held_out_fraction = n_held_out / max(n_held_out + n_explain, 1)
+    order = np.argsort(_uniform(present, key), kind="stable")
+    held = _random_division(counts, order, (n_held_out, n_explain), explain_by_decile)
+    if held is None:
+        held = _greedy_division(counts.sum(axis=1), n_held_out, n_explain)
+    if held is None:
+        return None
+    held_out = np.zeros(present.size, dtype=bool)
+    held_out[held] = True
+    return Sides(units=present, held_out=held_out, key=key, held_out_fraction=held_out_fraction)
+
+
+def _random_division(
+    counts: Int64[np.ndarray, "unit decile"], order: Int64[np.ndarray, " unit"], sizes: tuple[int, int], explain_by_decile: bool
+) -> Int64[np.ndarray, " held"] | None:
+    """The first units in random order, as many as come nearest to the wanted proportion among all that let both sides fill."""
+    n_held_out, n_explain = sizes
+    held = np.cumsum(counts[order], axis=0)[:-1]
+    rest = counts.sum(axis=0) - held
+    n_held, n_rest = held.sum(axis=1), rest.sum(axis=1)
+    enough = (n_held >= n_held_out) & (n_rest >= n_explain)
+    even = enough & (held >= n_held_out // N_DECILES).all(axis=1)
+    if explain_by_decile:
+        even &= (rest >= n_explain // N_DECILES).all(axis=1)
+    for possible in (even, enough):
+        if possible.any():
+            target = counts.sum() * n_held_out / (n_held_out + n_explain)
+            distance = np.where(possible, np.abs(n_held - target), np.inf)
+            return order[: int(np.argmin(distance)) + 1]
+    return None
+
+
+def _greedy_division(sizes: Int64[np.ndarray, " unit"], n_held_out: int, n_explain: int) -> Int64[np.ndarray, " held"] | None:
+    """For few units of very unequal size: one side takes the largest that leave enough for the other; then the reverse."""
+    held = _largest_units(sizes, n_held_out, n_explain)
+    if held is not None:
+        return held
+    explain = _largest_units(sizes, n_explain, n_held_out)
+    return None if explain is None else np.setdiff1d(np.arange(sizes.size), explain)
+
+
+def _largest_units(sizes: Int64[np.ndarray, " unit"], n_taken: int, n_left: int) -> Int64[np.ndarray, " taken"] | None:
+    taken, n_so_far, rest = [], 0, int(sizes.sum())
+    for unit in np.argsort(-sizes, kind="stable").tolist():
+        size = int(sizes[unit])
+        if n_so_far < n_taken and rest - size >= n_left:
+            taken, n_so_far, rest = [*taken, unit], n_so_far + size, rest - size
+    return np.array(taken, dtype=np.int64) if n_so_far >= n_taken else None
+
+
+def shares_of(available: Int[np.ndarray, " decile"], n: int, rng: np.random.Generator) -> Int64[np.ndarray, " decile"]:
+    """How many to take from each decile: equally many, the remainder from deciles drawn at random.
+
+    A decile that cannot fill its share takes from the nearest with surplus, the lower first.
+    """
+    wanted = np.full(N_DECILES, n // N_DECILES)
+    wanted[rng.permutation(N_DECILES)[: n % N_DECILES]] += 1
+    shares = np.minimum(wanted, available)
+    if (shares == wanted).all():
+        return shares
+    for decile in range(N_DECILES):
+        missing = wanted[decile] - min(wanted[decile], available[decile])
+        for other in _nearest_deciles(decile):
+            taken = min(missing, available[other] - shares[other])
+            shares[other], missing = shares[other] + taken, missing - taken
+    return shares
+
+
+def _nearest_deciles(decile: int) -> Iterator[int]:
+    for distance in range(1, N_DECILES):
+        yield from (other for other in (decile - distance, decile + distance) if 0 <= other < N_DECILES)
+
+
+def drawn_by_decile(decile: Int64[np.ndarray, " candidate"], n: int, rng: np.random.Generator) -> Int64[np.ndarray, " drawn"]:
+    """Indices of `n` candidates, equally many of each decile, ordered so that each prefix is even over the deciles."""
+    available = np.bincount(decile - 1, minlength=N_DECILES)
+    shares = shares_of(available, n, rng)
+    shuffled = rng.permutation(decile.size)
+    by_decile = shuffled[np.argsort(decile[shuffled].astype(np.int8), kind="stable")]
+    place = np.arange(decile.size) - np.repeat(np.cumsum(available) - available, available)
+    taken = place < np.repeat(shares, available)
+    drawn, place = by_decile[taken], place[taken]
+    return drawn[np.lexsort((rng.random(drawn.size), place))]
+
+
+def _uniform(units: Int64[np.ndarray, " unit"], key: int) -> np.ndarray:
+    """A number in [0, 1) for each unit, by the finaliser of splitmix64: any unit's at once, without those of the others."""
+    x: UInt64[np.ndarray, " unit"] = (units.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53

@@ -1,0 +1,85 @@
+"""The chosen windows as rows of `examples.parquet`, built in columns for many latents at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float32, Int64
+
+from latentry.contracts import EXAMPLES
+from latentry.records import Kind, Split
+from latentry.sampling.base import Tokens
+from latentry.sampling.grid import Grid, texts_at
+from latentry.sampling.marks import marks_of
+
+SCHEMA = EXAMPLES.tables["examples.parquet"]
+WINDOWS = "windows"
+"""The `source` of activating examples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """Windows drawn for one latent, one split, one kind and one source, in the order of their rank."""
+
+    latent: int
+    split: Split
+    kind: Kind
+    source: str
+    contrast: str
+    windows: Int64[np.ndarray, " example"]
+    decile: Int64[np.ndarray, " example"]
+    activations: Float32[np.ndarray, "example token"]
+
+
+def examples_table(drawn: Sequence[Drawn], grid: Grid, token_set: Tokens) -> pa.Table:
+    """One row per drawn window, in the order given."""
+    drawn = [group for group in drawn if group.windows.size]
+    if not drawn:
+        return SCHEMA.empty_table()
+    windows = np.concatenate([group.windows for group in drawn])
+    activations = np.concatenate([group.activations for group in drawn])
+    starts = grid.starts[windows]
+    places = starts[:, None] + np.arange(grid.window)
+    text_begin = token_set.text_start.reshape(-1)[starts, None].astype(np.int64)
+    span_start = token_set.text_start.reshape(-1)[places] - text_begin
+    span_end = token_set.text_end.reshape(-1)[places] - text_begin
+    marks, mark_offsets = marks_of(activations, span_start, span_end)
+    columns = {
+        **_keys(drawn),
+        "decile": np.concatenate([group.decile for group in drawn]).astype(np.int8),
+        "document": grid.document[windows],
+        "context": (starts // grid.context_length).astype(np.uint32),
+        "start": (starts % grid.context_length).astype(np.uint32),
+        "tokens": _lists(token_set.tokens.reshape(-1)[places].astype(np.uint32)),
+        "activations": _lists(activations),
+        "text": texts_at(token_set, starts, grid.window),
+        "spans": _lists(np.stack([span_start, span_end], axis=2).reshape(len(places), -1).astype(np.int32)),
+        "marks": pa.ListArray.from_arrays(pa.array(mark_offsets.astype(np.int32)), pa.array(marks)),
+    }
+    return pa.table([pa.array(columns[name], type=SCHEMA.field(name).type) for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _keys(drawn: Sequence[Drawn]) -> dict[str, Any]:
+    sizes = [group.windows.size for group in drawn]
+
+    def repeated(values: list[Any]) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(drawn), dtype=np.int32), sizes), pa.array(values)).dictionary_decode()
+
+    return {
+        "latent": np.repeat(np.array([group.latent for group in drawn], dtype=np.uint32), sizes),
+        "example_id": [
+            f"{group.latent}-{group.split}-{group.contrast or WINDOWS}-{rank}" for group in drawn for rank in range(group.windows.size)
+        ],
+        "split": repeated([group.split.value for group in drawn]),
+        "kind": repeated([group.kind.value for group in drawn]),
+        "source": repeated([group.source for group in drawn]),
+        "contrast": repeated([group.contrast for group in drawn]),
+        "rank": np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
+    }
+
+
+def _lists(rows: np.ndarray) -> pa.ListArray:
+    offsets = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.reshape(-1)))

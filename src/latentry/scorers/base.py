@@ -1,0 +1,135 @@
+"""What every scorer is given and gives: items (one explanation with held-out examples) in, judgments out.
+
+Also the null: each explanation judged on another latent's examples. Numbers are made of judgments in `metrics.py`.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from latentry.randomness import rng_for
+from latentry.records import Example, Explanation, Judgment, Kind, Split, Status
+
+WRONG_POSITION = "wrong-position"
+"""The contrast that fuzzing makes itself, of activating windows with silent tokens marked."""
+
+_TRIES = 50
+"""Random partners looked at for a swap before all are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One explanation and the held-out examples it is judged on."""
+
+    latent: int
+    """Whose examples they are."""
+    explainer: str
+    null: bool
+    """True when the text is another latent's explanation."""
+    text: str
+    """The explanation judged."""
+    examples: tuple[Example, ...]
+    """Activating ones and those of every contrast, each kind in the order of `rank`."""
+    partner: int | None = None
+    """Whose explanation the text is; None when it is the latent's own."""
+
+
+class Scorer(Protocol):
+    """One way to judge explanations."""
+
+    contrast: str
+    """The entry of `examples.contrasts` it uses, or `wrong-position`."""
+
+    def judge(self, items: Sequence[Item]) -> list[Judgment]:
+        """One judgment per item and held-out example used, failed ones included."""
+        ...
+
+
+def activating(item: Item) -> list[Example]:
+    """The item's activating examples, by rank."""
+    return sorted((example for example in item.examples if example.kind is Kind.ACTIVATING), key=lambda example: example.rank)
+
+
+def contrasts(item: Item, contrast: str) -> list[Example]:
+    """The item's examples of one contrast, by rank."""
+    chosen = (example for example in item.examples if example.kind is Kind.CONTRAST and example.contrast == contrast)
+    return sorted(chosen, key=lambda example: example.rank)
+
+
+def used_examples(item: Item, contrast: str, max_examples: int | None) -> list[Example]:
+    """The first `max_examples` of each kind."""
+    return activating(item)[:max_examples] + contrasts(item, contrast)[:max_examples]
+
+
+def derangement(texts: Mapping[int, str], *, seed: int, excluded: Mapping[int, Collection[int]] | None = None) -> dict[int, int]:
+    """For each latent another one, whose explanation it is judged under; no two have the same partner.
+
+    A partner never has an equal text, nor is it among the latent's `excluded` (those that supplied its contrasts). A
+    latent for which no partner is left is missing in the answer: all of them, where there is one latent or all texts
+    are equal.
+    """
+    latents = sorted(texts)
+    barred = {latent: set(excluded.get(latent, ())) for latent in latents} if excluded else {}
+    order = [latents[i] for i in rng_for(seed, "null").permutation(len(latents))]
+    partner = dict(zip(order, order[1:] + order[:1], strict=True))
+
+    def fits(latent: int, other: int) -> bool:
+        return latent != other and _plain(texts[latent]) != _plain(texts[other]) and other not in barred.get(latent, ())
+
+    for latent in order:
+        if fits(latent, partner[latent]):
+            continue
+        for other in _candidates(latents, rng_for(seed, "null partner", latent)):
+            if fits(latent, partner[other]) and fits(other, partner[latent]):
+                partner[latent], partner[other] = partner[other], partner[latent]
+                break
+    return {latent: partner[latent] for latent in latents if fits(latent, partner[latent])}
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _candidates(latents: Sequence[int], rng: np.random.Generator) -> list[int]:
+    """A few at random first, so that in a large SAE the search ends soon; then all."""
+    return [latents[i] for i in rng.integers(len(latents), size=_TRIES)] + list(latents)
+
+
+def items_for(
+    explanations: Sequence[Explanation],
+    held_out: Mapping[int, Sequence[Example]],
+    *,
+    ranked: Sequence[int],
+    seed: int,
+    null_latents: int | None = None,
+    excluded: Mapping[int, Collection[int]] | None = None,
+) -> list[Item]:
+    """What there is to judge: every readable explanation on its latent's examples, then the nulls.
+
+    `ranked` holds the latents in the order of the sample: others are left out, and the null is judged on the first
+    `null_latents` of those with a partner (None: all). An explanation with another status than OK gives no item; nor
+    does a latent without held-out examples.
+    """
+    items: list[Item] = []
+    for explainer in sorted({explanation.explainer for explanation in explanations}):
+        texts = {
+            explanation.latent: explanation.text
+            for explanation in explanations
+            if explanation.explainer == explainer and explanation.text is not None and explanation.status is Status.OK
+        }
+        known = [latent for latent in ranked if latent in texts and held_out.get(latent)]
+        partner = derangement({latent: texts[latent] for latent in known}, seed=seed, excluded=excluded)
+        items += [_item(latent, explainer, texts[latent], held_out[latent], None) for latent in known]
+        for latent in [latent for latent in known if latent in partner][:null_latents]:
+            items.append(_item(latent, explainer, texts[partner[latent]], held_out[latent], partner[latent]))
+    return items
+
+
+def _item(latent: int, explainer: str, text: str, examples: Sequence[Example], partner: int | None) -> Item:
+    seen = [example for example in examples if example.split is not Split.HELD_OUT]
+    if seen:
+        raise ValueError(f"latent {latent}: example {seen[0].example_id} is of the explain split; scorers are given held-out ones only")
+    ordered = tuple(sorted(examples, key=lambda example: (example.kind, example.contrast, example.rank)))
+    return Item(latent=latent, explainer=explainer, null=partner is not None, text=text, examples=ordered, partner=partner)

@@ -1,0 +1,320 @@
+"""How a stage's folder comes to be: written in a work folder shard by shard, then moved whole into its place.
+
+A folder that stands under its own name is complete and has a manifest; a file that stands under its own name is
+complete. What the folders hold is `contracts.py`'s.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import filelock
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.numpy import save_file
+
+from latentry.contracts import Contract
+from latentry.errors import ContractError
+
+MANIFEST = "manifest.json"
+
+R = TypeVar("R")
+
+
+def project_root() -> Path:
+    """`$DVC_ROOT`, else the nearest parent that holds `.dvc`, else the current folder.
+
+    Experiments in temporary folders have the project's own root here, so that they share its caches.
+    """
+    named = os.environ.get("DVC_ROOT")
+    if named:
+        return Path(named)
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / ".dvc").is_dir()), here)
+
+
+def cache_folder(name: str) -> Path:
+    """A folder under `<root>/.cache`, made when it is not there."""
+    folder = project_root() / ".cache" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def digest_of(value: Any) -> str:
+    """sha256 of a value's canonical JSON, in hex."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """sha256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a complete folder says of itself. It holds no time, host, money or package version."""
+
+    contract: str
+    version: int
+    cell: str
+    """The stage's cell that wrote it, such as `latents@topk-1k`."""
+    key: str
+    """Digest of everything that the content follows from."""
+    params: Mapping[str, Any]
+    inputs: Mapping[str, str]
+    """Digest of the manifest of each folder that was read."""
+    counts: Mapping[str, Any]
+    files: Mapping[str, str]
+    """sha256 of each file beside the manifest, by relative path."""
+
+
+def read_manifest(folder: Path, contract: Contract) -> Manifest:
+    """The manifest of a complete folder.
+
+    Raises:
+        ContractError: the folder is not there, is incomplete, or holds another contract or version.
+    """
+    rerun = f"rerun `dvc repro {contract.stage}`"
+    try:
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ContractError(f"{folder}: holds no complete {contract.name!r} (no {MANIFEST}); {rerun}") from None
+    except ValueError as error:
+        raise ContractError(f"{folder / MANIFEST}: unreadable ({error}); {rerun}") from error
+    if (found.get("contract"), found.get("version")) != (contract.name, contract.version):
+        raise ContractError(
+            f"{folder}: holds contract {found.get('contract')!r} v{found.get('version')},"
+            f" this code reads {contract.name!r} v{contract.version}; {rerun}"
+        )
+    return Manifest(**found)
+
+
+def manifest_digest(folder: Path) -> str:
+    """Digest that stands for a folder and, through the chain of inputs, for all it was made from."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise ContractError(f"{folder}: holds no complete results (no {MANIFEST}); rerun `dvc repro` for it")
+    return file_digest(path)
+
+
+def read_table(folder: Path, contract: Contract, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """One table of a folder, checked against its contract.
+
+    Raises:
+        ContractError: as `read_manifest`, or the table is missing, damaged, or has other columns.
+    """
+    read_manifest(folder, contract)
+    wanted = contract.tables[name]
+    try:
+        schema = pq.read_schema(folder / name)
+        if schema.names != wanted.names:
+            raise ContractError(f"{folder / name}: has columns {schema.names}, wanted {wanted.names}; rerun `dvc repro {contract.stage}`")
+        return pq.read_table(folder / name, columns=list(columns) if columns else None)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ContractError(f"{folder / name}: unreadable ({error}); rerun `dvc repro {contract.stage}`") from error
+
+
+def read_records(folder: Path, contract: Contract, name: str, record: type[R]) -> list[R]:
+    """A table's rows as records of `latentry.records`; the columns are the record's fields."""
+    return records_of(read_table(folder, contract, name), record)
+
+
+def records_of(table: pa.Table, record: type[R]) -> list[R]:
+    """Rows as records: lists become tuples, strings become enums."""
+    hints = typing.get_type_hints(record)
+    converters = {name: _converter(hints[name]) for name in table.column_names}
+    columns = [[convert(value) for value in table[name].to_pylist()] for name, convert in converters.items()]
+    return [record(**dict(zip(converters, row, strict=True))) for row in zip(*columns, strict=True)]
+
+
+def _converter(hint: Any) -> Callable[[Any], Any]:
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in options:
+        if isinstance(option, type) and issubclass(option, Enum):
+            return lambda value: None if value is None else option(value)
+        if typing.get_origin(option) is tuple:
+            return lambda value: None if value is None else tuple(value)
+    return lambda value: value
+
+
+def table_of(records: Iterable[Any], schema: pa.Schema) -> pa.Table:
+    """Records, or rows as mappings, as a table with exactly the schema's columns."""
+    rows = [_plain(record) for record in records]
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return table.select(schema.names).cast(schema)
+
+
+def _plain(record: Any) -> Mapping[str, Any]:
+    if isinstance(record, Mapping):
+        return record
+    values = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
+
+
+def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+    """Write beside the path, then rename: what stands under the name is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+class Work:
+    """A stage's folder in the making. Shards that were committed by an earlier, killed run are still here."""
+
+    def __init__(self, folder: Path, out: Path, contract: Contract) -> None:
+        self.folder, self.out, self._contract = folder, out, contract
+        self.counts: dict[str, Any] = {}
+        """Goes to the manifest."""
+
+    def path(self, name: str) -> Path:
+        """Where a file of the folder stands while it is in the making."""
+        return self.folder / name
+
+    def has(self, name: str) -> bool:
+        """Whether that file was committed, now or by an earlier run of the same key."""
+        return self.path(name).exists()
+
+    def write_file(self, name: str, write: Callable[[Path], None]) -> None:
+        """Commit one file by a function that writes it to a path."""
+        write_atomic(self.path(name), write)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Commit a JSON file; NaN and infinity are refused."""
+        text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        self.write_file(name, lambda path: void(path.write_text(text + "\n", encoding="utf-8")))
+
+    def write_table(self, name: str, rows: "pa.Table | Iterable[Any]") -> None:
+        """Commit one Parquet file of the contract, from a table, records or mappings."""
+        schema = self._contract.tables[name]
+        table = _fitted(rows, schema) if isinstance(rows, pa.Table) else table_of(rows, schema)
+        self.write_file(name, lambda path: pq.write_table(table, path, compression="zstd"))
+
+    def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Commit one safetensors file of numpy arrays."""
+        whole = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+        self.write_file(name, lambda path: save_file(whole, path))
+
+
+@contextmanager
+def work(
+    out: Path,
+    contract: Contract,
+    *,
+    cell: str,
+    params: Mapping[str, Any],
+    inputs: Iterable[Path] = (),
+    how: Mapping[str, Any] | None = None,
+) -> Iterator[Work | None]:
+    """Make one stage's folder: yields it in the making, and moves it to `out` when the block ends well.
+
+    `how` (shard and batch sizes) tells apart half-made folders that cannot be continued as one another; no manifest holds it.
+
+    Yields None when `out` already holds the very same result (an earlier process went on after `dvc` was killed).
+    An exception or a kill leaves the committed files for the next run with the same key. A second process with the
+    same cell waits for the first.
+    """
+    read = {folder.as_posix(): manifest_digest(folder) for folder in inputs}
+    key = digest_of([cell, contract.name, contract.version, params, read, how or {}, _loaded_code()])
+    base = cache_folder("work")
+    with _locked(base / f"{cell}.lock"):
+        if _holds(out, key):
+            yield None
+            return
+        folder = base / f"{cell}.{key[:16]}"
+        for stale in base.glob(f"{cell}.*"):
+            if stale.is_dir() and stale != folder:
+                shutil.rmtree(stale)
+        folder.mkdir(exist_ok=True)
+        making = Work(folder, out, contract)
+        yield making
+        for partial in folder.rglob(".*.partial"):
+            partial.unlink()
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+        manifest = Manifest(
+            contract=contract.name,
+            version=contract.version,
+            cell=cell,
+            key=key,
+            params=params,
+            inputs=read,
+            counts=making.counts,
+            files={path.relative_to(folder).as_posix(): file_digest(path) for path in files},
+        )
+        making.write_json(MANIFEST, dataclasses.asdict(manifest))
+        _move(folder, out)
+
+
+def _holds(out: Path, key: str) -> bool:
+    try:
+        return json.loads((out / MANIFEST).read_text(encoding="utf-8")).get("key") == key
+    except (OSError, ValueError):
+        return False
+
+
+def _loaded_code() -> dict[str, str]:
+    """Digests of latentry's files that this process has loaded, the stage's script among them."""
+    loaded = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "latentry"}
+    files = {name: Path(module.__file__) for name, module in loaded.items() if module.__file__}
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script and Path(script).parent.name == "stages":
+        files["__main__"] = Path(script)
+    return {name: file_digest(path) for name, path in sorted(files.items())}
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    lock = filelock.FileLock(path)
+    owner = path.with_suffix(".pid")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        pid = owner.read_text(encoding="utf-8").strip() if owner.exists() else "unknown"
+        sys.stderr.write(f"another process (pid {pid}) is at work on {path.stem}; waiting for it\n")
+        lock.acquire()
+    try:
+        owner.write_text(f"{os.getpid()}\n", encoding="utf-8")
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()
+
+
+def _move(folder: Path, out: Path) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.exists():
+        shutil.rmtree(out)
+    try:
+        folder.replace(out)
+    except OSError:  # another file system: copy beside, then rename
+        beside = out.with_name(f".{out.name}.moving")
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.copytree(folder, beside)
+        beside.replace(out)
+        shutil.rmtree(folder)
+
+
+def void(_: object) -> None:
+    """Drop a value, where a function that returns nothing is wanted."""

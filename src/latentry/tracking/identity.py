@@ -1,0 +1,77 @@
+"""What tells one result from another, and where it came from: dvc.lock, the manifest chain, the commit.
+
+An identity is made of what DVC locked for the stages of a cell (commands, digests of inputs, parameters, outputs);
+where DVC has locked nothing, of the manifests. It never depends on the machine or the time.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from latentry.store import digest_of, manifest_digest
+
+STAGES = ("sae", "latents", "examples", "explain")
+
+
+def read_lock(here: Path) -> dict[str, Any]:
+    """The whole of `dvc.lock`; empty where there is none."""
+    path = here / "dvc.lock"
+    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
+
+
+def lock_without_track(lock: Mapping[str, Any]) -> str:
+    """`dvc.lock` as YAML without the entry of the stage that is writing runs: it cannot be final yet."""
+    stages = {name: entry for name, entry in lock.get("stages", {}).items() if name.split("@")[0] != "track"}
+    return yaml.safe_dump({**lock, "stages": stages}, sort_keys=False)
+
+
+def cell_stages(sae: str, scorers: Iterable[str]) -> list[str]:
+    """DVC's names of all the stages that make one SAE's results."""
+    return [*(f"{stage}@{sae}" for stage in STAGES), *(f"score@{sae}-{scorer}" for scorer in scorers)]
+
+
+def cell_folders(data: Path, sae: str, scorers: Iterable[str]) -> list[Path]:
+    """The folders that those stages write."""
+    folders = [data / kind / sae for kind in ("saes", "latents", "examples", "explanations")]
+    return [*folders, *(data / "scores" / sae / scorer for scorer in scorers)]
+
+
+def identity_of(lock: Mapping[str, Any], stages: Iterable[str], data: Path, folders: Iterable[Path], content: Any) -> str:
+    """Digest of the locked entries of all stages, or of the folders' manifests when one is not locked, and of the numbers shown.
+
+    `latents` and `models` are not shared by `dvc push`, so a folder may be absent; its manifest still stands in the
+    chain of those that read it.
+    """
+    locked = lock.get("stages", {})
+    wanted = list(stages)
+    if wanted and all(name in locked for name in wanted):
+        return digest_of([{name: locked[name] for name in wanted}, content])
+    return digest_of([{folder.relative_to(data).as_posix(): manifest_digest(folder) for folder in folders if folder.is_dir()}, content])
+
+
+def out_digests(lock: Mapping[str, Any], stages: Iterable[str]) -> dict[str, str]:
+    """DVC's digest of every output of these stages, by path."""
+    locked = lock.get("stages", {})
+    outs = [out for name in stages for out in locked.get(name, {}).get("outs", [])]
+    return {out["path"]: out["md5"] for out in outs if "md5" in out}
+
+
+def source_tags(here: Path) -> dict[str, str]:
+    """Commit, whether the tree differs from it, and DVC's experiment: informative, never part of an identity."""
+    commit = _git(here, "rev-parse", "HEAD")
+    changed = bool(_git(here, "status", "--porcelain", "--untracked-files=no"))
+    tags = {"commit": commit, "dirty": str(changed).lower()} if commit else {"commit": "unknown", "dirty": "unknown"}
+    experiment = os.environ.get("DVC_EXP_NAME")
+    return {**tags, "dvc.experiment": experiment} if experiment else tags
+
+
+def _git(here: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

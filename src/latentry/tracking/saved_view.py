@@ -1,0 +1,103 @@
+"""The saved view "size x loss": which columns and charts the experiment's page shows, as an experiment tag.
+
+The page shows neither size nor score by itself. The format is MLflow's own and undocumented (read off 3.17.2), so it
+is written here only, and a page that does not understand it shows its usual one.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+VIEW = "size-x-loss"
+NAME = "size x loss"
+TAG = f"mlflow.sharedViewState.{VIEW}"
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+CURRENT_CELLS = "tags.kind = 'cell' and tags.superseded = 'false'"
+
+_FIXED = ("0", "1", "attributes.`Run Name`")
+_LAST = ("runDateAndNestInfo", "duration")
+"""Columns that the page always has, by its own names: parameters would else stand behind all metrics, out of sight."""
+_SIZE, _LOSS, _L0 = "d_sae", "loss", "l0"
+
+
+def view_tag(headlines: Mapping[str, str]) -> str:
+    """The tag's value, from each scorer's headline metric (`detection` -> `detection/auroc_random`)."""
+    view = {"name": NAME, "createdAt": 0, "updatedAt": 0, "state": _packed(_state(headlines))}
+    return json.dumps(view)
+
+
+def _packed(state: Mapping[str, Any]) -> str:
+    """Compressed: a tag of a SQLite store holds 5,000 characters."""
+    return "deflate;" + base64.b64encode(zlib.compress(json.dumps(state).encode(), 9)).decode()
+
+
+def _state(headlines: Mapping[str, str]) -> dict[str, Any]:
+    metrics = list(headlines.values())
+    columns = [f"params.`{name}`" for name in (_SIZE, _LOSS, "explainer")]
+    columns += [f"metrics.`{name}{end}`" for end in ("", "_lift") for name in metrics]
+    columns += ["metrics.`sae/l0`", "metrics.`sae/fvu`"]
+    return {
+        "searchFilter": CURRENT_CELLS,
+        "orderByKey": f"metrics.`{metrics[0]}`" if metrics else "attributes.start_time",
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "selectedColumns": columns,
+        "columnOrder": [*_FIXED, *columns, *_LAST],
+        "columnWidths": {name: _width(name) for name in columns},
+        "runsHiddenMode": "SHOWALL",
+        "viewMaximized": False,
+        "runListHidden": False,
+        "isAccordionReordered": True,
+        "useGroupedValuesInCharts": True,
+        "hideEmptyCharts": True,
+        "groupBy": None,
+        "groupsExpanded": {},
+        "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
+        "compareRunSections": _sections(len(metrics)),
+        "compareRunCharts": _charts(metrics),
+    }
+
+
+def _width(column: str) -> int:
+    """Pixels in which a column's name can be read."""
+    return max(80, 7 * len(column.split("`")[1]) + 16)
+
+
+def _sections(n_scorers: int) -> list[dict[str, Any]]:
+    titles = {"all": "Size, loss and L0 against the scores", "size": "Score against size", "l0": "Score against L0", "bars": "Every run"}
+    columns = {"all": 1, "bars": 2}
+    return [
+        {
+            "uuid": key,
+            "name": name,
+            "display": True,
+            "isReordered": False,
+            "columns": columns.get(key, max(n_scorers, 2)),
+            "cardHeight": 400,
+        }
+        for key, name in titles.items()
+    ]
+
+
+def _charts(metrics: Sequence[str]) -> list[dict[str, Any]]:
+    parallel = {"type": "PARALLEL", "selectedParams": ["log2_d_sae", _LOSS, _L0], "selectedMetrics": list(metrics), "showAllRuns": False}
+    charts = [_chart("all", "parallel", parallel)]
+    for number, metric in enumerate(metrics):
+        charts.append(_chart("size", f"size-{number}", _scatter(_SIZE, metric)))
+        charts.append(_chart("l0", f"l0-{number}", _scatter(_L0, metric)))
+        charts.append(_chart("bars", f"bar-{number}", {"type": "BAR", "metricKey": metric}))
+        charts.append(_chart("bars", f"lift-{number}", {"type": "BAR", "metricKey": f"{metric}_lift"}))
+    return charts
+
+
+def _scatter(param: str, metric: str) -> dict[str, Any]:
+    return {"type": "SCATTER", "xaxis": {"key": param, "type": "PARAM"}, "yaxis": {"key": metric, "type": "METRIC"}}
+
+
+def _chart(section: str, uuid: str, card: Mapping[str, Any]) -> dict[str, Any]:
+    return {"uuid": uuid, "deleted": False, "isGenerated": False, "metricSectionId": section, "runsCountToCompare": 50, **card}

@@ -1,0 +1,47 @@
+"""Stage `explain@S`: what every explainer says of every latent asked for."""
+
+from pathlib import Path
+
+import click
+
+from latentry.clients.pool import open_pool
+from latentry.contracts import EXAMPLES, EXPLANATIONS
+from latentry.explainers.run import explain_all, latents_for
+from latentry.failures import check_failures
+from latentry.params import load_params
+from latentry.records import Status
+from latentry.registry import variant
+from latentry.runtime import device_of, run_stage, use_threads
+from latentry.sampling.disjoint import read_examples
+from latentry.store import read_table, work
+
+
+@click.command()
+@click.option("--sae", "name", required=True, help="Name under `saes`.")
+def main(name: str) -> None:
+    """Explain one SAE's latents with every explainer."""
+    params = load_params()
+    use_threads(params.run.threads)
+    examples = Path("data/examples", name)
+    declared = params.slice("seed", "explainers", "clients", "max_failed_fraction")
+    with work(Path("data/explanations", name), EXPLANATIONS, cell=f"explain@{name}", params=declared, inputs=[examples]) as making:
+        if not making:
+            return
+        pool = open_pool(params.clients, params.run_of, str(device_of(params.run.device)))
+        asked = latents_for(read_table(examples, EXAMPLES, "latents.parquet"), read_examples(examples))
+        explanations = []
+        for explainer, config in params.explainers.items():
+            label = f"explain@{name} {explainer}"
+            built = variant("explainers", config.kind).build(
+                config, explainer, params.seed, lambda client, label=label: pool.asker(client, label)
+            )
+            explanations += explain_all(built, asked, getattr(config, "max_latents", None))
+            check_failures([one.status for one in explanations if one.explainer == explainer], params.max_failed_fraction, label)
+        making.write_table("explanations.parquet", explanations)
+        n_ok = sum(one.status is Status.OK for one in explanations)
+        making.counts.update(n_explanations=len(explanations), n_ok=n_ok)
+        click.echo(f"explain@{name}: {n_ok} explanations of {len(explanations)} latents and explainers")
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,74 @@
+"""What every explainer and every scorer keeps, over all files found in their rooms."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fakes import ask_by, failed
+from latentry.explainers.base import LatentExamples
+from latentry.records import Split, Status
+from latentry.registry import kinds, variant
+from planted_windows import item, window
+
+REPLIES = {"good": {"Yes": -0.1, "No": -2.3}, "nonsense": "?!", "empty": "", "refused": failed(Status.REFUSED)}
+
+
+class ByLength:
+    """An embedder by the length of a text."""
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray:
+        rows = np.array([[1.0, len(text)] for text in texts], np.float32).reshape(-1, 2)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    documents = queries
+
+
+def config(room: str, kind: str):
+    module = variant(room, kind)
+    client = {"client": "judge"} if "client" in module.Config.model_fields else {}
+    return module.Config(kind=kind, **client)
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+@pytest.mark.parametrize("kind", kinds("scorers"))
+def test_scorer_gives_one_judgment_per_item_and_example_whatever_the_reply(kind: str, reply: str):
+    scorer = variant("scorers", kind).build(config("scorers", kind), 0, lambda _: ask_by(lambda _: REPLIES[reply]), lambda _: ByLength())
+    items = [item("tax"), item("the 🐳", latent=2, word="🐳"), item("税金", null=True)]
+    judgments = scorer.judge(items)
+    keys = [(judgment.latent, judgment.null, judgment.example_id) for judgment in judgments]
+    assert len(set(keys)) == len(keys) and {key[:2] for key in keys} == {(1, False), (2, False), (1, True)}
+    assert {judgment.is_activating for judgment in judgments} == {True, False}
+    assert isinstance(scorer.contrast, str) and scorer.contrast
+
+
+@pytest.mark.parametrize("kind", kinds("scorers"))
+def test_scorer_of_no_items_gives_nothing(kind: str):
+    scorer = variant("scorers", kind).build(config("scorers", kind), 0, lambda _: ask_by(lambda _: "x"), lambda _: ByLength())
+    assert scorer.judge([]) == []
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+@pytest.mark.parametrize("kind", kinds("explainers"))
+def test_explainer_gives_one_row_per_latent_in_order_whatever_the_reply(kind: str, reply: str):
+    explainer = variant("explainers", kind).build(config("explainers", kind), "named", 0, lambda _: ask_by(lambda _: REPLIES[reply]))
+    shown = tuple(window(5, number, word, split=Split.EXPLAIN) for number, word in enumerate(["tax", None] * 10))
+    latents = [
+        LatentExamples(latent=7, status=Status.DEAD, detail="no firing", examples=()),
+        LatentExamples(latent=5, status=Status.OK, detail="", examples=shown),
+        LatentExamples(latent=6, status=Status.OK, detail="", examples=()),
+    ]
+    rows = explainer.explain(latents)
+    assert [(row.latent, row.explainer) for row in rows] == [(7, "named"), (5, "named"), (6, "named")]
+    assert (rows[0].status, rows[0].detail, rows[2].status) == (Status.DEAD, "no firing", Status.UNDERSAMPLED)
+
+
+@pytest.mark.parametrize("room", ["explainers", "scorers"])
+def test_every_knob_has_its_docstring(room: str):
+    for kind in kinds(room):
+        module = variant(room, kind)
+        assert (module.__doc__ or "").strip()
+        source = open(module.__file__, encoding="utf-8").read()  # noqa: SIM115, PTH123
+        body = source.split("\nclass Config(")[1].split("\ndef build")[0]
+        n_knobs = len(module.Config.__annotations__)
+        assert body.count('"""') == 2 * n_knobs + 2, f"{room}/{kind}: a field without a docstring"

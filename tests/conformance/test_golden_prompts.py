@@ -1,0 +1,47 @@
+"""The prompts as a judge or an explainer model reads them, whole: a change of one is seen in review.
+
+A changed prompt is a changed method: write the new file by hand from what the failing test shows.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from latentry.explainers import default
+from latentry.records import Message, Split
+from latentry.scorers import detection, fuzzing
+from latentry.scorers.asking import Case
+from planted_windows import item, window
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+CASES = (
+    Case(example_id="a", is_activating=True, shown="the old <<tax>> was seen"),
+    Case(example_id="b", is_activating=False, shown="by many <<men>> of the tax house"),
+)
+PLAIN = tuple(
+    Case(example_id=case.example_id, is_activating=case.is_activating, shown=case.shown.replace("<<", "").replace(">>", ""))
+    for case in CASES
+)
+PROMPTS = {
+    "detection_single": detection.single_prompt(item("words about taxes"), PLAIN[0]),
+    "detection_list": detection.list_prompt(item("words about taxes"), PLAIN),
+    "fuzzing_single": fuzzing.single_prompt(item("words about taxes"), CASES[1]),
+    "fuzzing_list": fuzzing.list_prompt(item("words about taxes"), CASES),
+    "explainer_default": default.prompt([window(1, number, "tax", split=Split.EXPLAIN) for number in range(3)]),
+}
+
+
+def whole(messages: Sequence[Message]) -> str:
+    """A prompt as one text."""
+    return "".join(f"[{message.role}]\n{message.content}\n" for message in messages)
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_prompt_is_what_the_golden_file_says(name: str):
+    assert whole(PROMPTS[name]) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def test_every_golden_prompt_is_compared():
+    assert {path.stem for path in GOLDEN.glob("*_single.txt")} | {path.stem for path in GOLDEN.glob("*_list.txt")} <= set(PROMPTS)

@@ -1,0 +1,1 @@
+"""Its being here puts `tests` on the import path: fakes and planted corpora are imported by their names."""

@@ -1,0 +1,83 @@
+"""What each answer of an endpoint means, and which endpoints are refused."""
+
+import pytest
+
+from latentry.clients.openai_compatible import Config, build
+from latentry.errors import ParamsError
+from latentry.records import Status
+from loopback import Answer, Run, completion, failure, loopback, request
+
+
+def answer_of(pool_at, answer: Answer, **wanted):
+    with loopback(lambda *_: answer) as server:
+        (reply,) = pool_at(server.url, retries=0).asker("judge", "test")([request("a", **wanted)])
+        return reply, server.bodies[0]
+
+
+def test_a_reply_carries_text_tokens_and_the_served_model(pool_at):
+    reply, body = answer_of(pool_at, completion("the sea"))
+    assert (reply.status, reply.text, reply.model, reply.prompt_tokens, reply.reply_tokens) == (Status.OK, "the sea", "served-model", 7, 3)
+    assert body == {"model": "asked-model", "messages": [{"role": "user", "content": "a"}], "max_tokens": 8, "temperature": 0.0}
+
+
+def test_log_probabilities_come_by_exact_token(pool_at):
+    returned = {"Yes": -0.1, " yes": -2.5, "no": -3.0, "maybe": float("-inf")}
+    reply, body = answer_of(pool_at, completion("Yes", finish="length", logprobs=returned), alternatives=("yes", "no"), max_tokens=1)
+    assert reply.status is Status.OK
+    assert dict(reply.alternatives) == {"Yes": -0.1, " yes": -2.5, "no": -3.0}
+    assert (body["logprobs"], body["top_logprobs"]) == (True, 20)
+
+
+def test_an_endpoint_without_log_probabilities_says_so(pool_at):
+    reply, _ = answer_of(pool_at, completion("Yes"), alternatives=("yes", "no"))
+    assert not reply.alternatives
+    assert "no log-probabilities" in reply.detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (completion("cut in the mid", finish="length"), Status.TRUNCATED),
+        (completion(None, refusal="I will not"), Status.REFUSED),
+        (completion("", finish="content_filter"), Status.REFUSED),
+        (failure(400, "filtered", code="content_filter"), Status.REFUSED),
+        (failure(403, "flagged", metadata={"reasons": ["violence"], "flagged_input": "a"}), Status.REFUSED),
+        (failure(400, "too long"), Status.CLIENT_ERROR),
+        (Answer(body="<html><body>Bad gateway</body></html>", is_html=True), Status.CLIENT_ERROR),
+        (Answer(body="{ broken"), Status.CLIENT_ERROR),
+        (Answer(body={"answer": 42}), Status.CLIENT_ERROR),
+        (Answer(body={"choices": []}), Status.CLIENT_ERROR),
+        (Answer(body=[1, 2]), Status.CLIENT_ERROR),
+        (Answer(body={"choices": [{"message": None}]}), Status.CLIENT_ERROR),
+        (Answer(body={"error": {"code": 502, "message": "provider down"}}), Status.CLIENT_ERROR),
+    ],
+)
+def test_each_unhappy_answer_is_a_status_with_a_reason(pool_at, answer, status):
+    with loopback(lambda asked, _: answer if asked == "a" else completion("fine")) as server:
+        reply, _ = pool_at(server.url, retries=0, concurrency=1).asker("judge", "test")([request("a"), request("b")])
+    assert reply.status is status
+    assert reply.detail
+
+
+@pytest.mark.parametrize(
+    "url", [None, "http://judge.example.org/v1", "ftp://localhost/v1", "localhost:8000", "https://me:sk-1@example.org/v1"]
+)
+def test_an_endpoint_that_is_none_or_unsafe_is_refused_before_any_call(tmp_path, url):
+    with pytest.raises(ParamsError, match=r"run\.clients\.judge\.base_url") as raised:
+        build(Config(kind="openai_compatible", model="m"), name="judge", run=Run(base_url=url), models=tmp_path, device="cpu")
+    assert "sk-1" not in str(raised.value)
+
+
+def test_a_missing_key_is_named_by_its_variable(tmp_path, monkeypatch):
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    config = Config(kind="openai_compatible", model="m")
+    with pytest.raises(ParamsError, match="JUDGE_KEY"):
+        build(config, name="judge", run=Run(base_url="https://example.org/v1", key_env="JUDGE_KEY"), models=tmp_path, device="cpu")
+    assert build(config, name="judge", run=Run(base_url="http://[::1]:8000/v1", key_env="JUDGE_KEY"), models=tmp_path, device="cpu")
+
+
+def test_a_key_of_another_endpoint_is_never_sent(pool_at, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    with loopback(lambda *_: completion("fine")) as server:
+        pool_at(server.url).asker("judge", "test")([request("a")])
+        assert server.authorizations == {"Bearer none"}

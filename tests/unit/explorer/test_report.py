@@ -1,0 +1,149 @@
+"""The report: it reads alone, escapes what it shows, and shows a failure by its status and never as a score."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latentry import contracts, store
+from latentry.errors import ContractError
+from latentry.explorer.report import report_html, write_report
+from latentry.explorer.samples import level_of, pieces_of
+from made_up_study import HOSTILE, make_study
+
+SETTINGS = {"Subject": "a small model", "Corpus": "<b>books</b>"}
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text in reading order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._hidden = False
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._hidden = tag in ("style", "script")
+
+    def handle_endtag(self, tag):
+        self._hidden = self._hidden and tag not in ("style", "script")
+
+    def handle_data(self, data):
+        self.text += "" if self._hidden else data
+
+
+def tables_of(root):
+    return {name: store.read_table(root / "data" / "comparison", contracts.COMPARISON, name) for name in contracts.COMPARISON.tables}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("study"), n_latents=15, widths={"1k": 1024, "2k": 2048})
+
+
+@pytest.fixture(scope="module")
+def html(study):
+    return report_html(data=study / "data", tables=tables_of(study), settings=SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def page(html):
+    return Page(html)
+
+
+def test_hostile_text_is_shown_and_never_run(page):
+    assert HOSTILE in page.text
+    assert "<b>books</b>" in page.text
+    names = [name for name, _ in page.tags]
+    assert "script" not in names and "img" not in names
+    assert not [attrs for _, attrs in page.tags if any(name.startswith("on") for name in attrs)]
+
+
+def test_text_of_models_and_corpora_cannot_turn_the_direction_of_the_page(html):
+    outside = re.sub(r"<bdi>.*?</bdi>", "", html, flags=re.DOTALL)
+    assert "\u202e" in html and "\u202e" not in outside
+
+
+def test_the_page_asks_for_nothing_outside_itself(page, html):
+    loaded = [value for _, attrs in page.tags for name, value in attrs.items() if name in ("src", "href", "xlink:href") and value]
+    assert [value for value in loaded if not value.startswith("#")] == []
+    assert not re.search(r"@import|url\((?!['\"]?#)", html)
+    assert "link" not in [name for name, _ in page.tags]
+
+
+def test_every_sae_and_explainer_has_its_score_interval_null_and_counts(study, page):
+    text = " ".join(page.text.split())
+    for cell in tables_of(study)["cells.parquet"].to_pylist():
+        if cell["headline"]:
+            assert f"{cell['mean']:.3f} {cell['low']:.3f} to {cell['high']:.3f} {cell['n']} of {cell['n_asked']}" in text
+            assert f"null {cell['null']:.3f} n = {cell['n_lift']}" in text
+
+
+def test_it_says_what_the_numbers_do_not_cover(page):
+    text = " ".join(page.text.split())
+    assert "do not cover another corpus, another seed of training or another judge" in text
+    assert "random_subject" in text
+
+
+def test_a_failed_explanation_is_shown_by_its_status(page):
+    statuses = [attrs for name, attrs in page.tags if name == "span" and attrs.get("class") == "status"]
+    assert statuses
+    assert "None" not in page.text and "nan" not in page.text.split()
+
+
+def test_column_headings_say_what_they_head(page):
+    headings = [attrs for name, attrs in page.tags if name == "th"]
+    assert headings and all(attrs.get("scope") for attrs in headings)
+
+
+def test_it_can_be_made_where_the_latents_were_not_pulled(tmp_path):
+    root = make_study(tmp_path, n_latents=15, widths={"1k": 1024})
+    for sae in ("topk-1k", "jumprelu-1k"):
+        (root / "data" / "latents" / sae / "statistics.parquet").unlink()
+    assert "Fires on" not in report_html(data=root / "data", tables=tables_of(root), settings=SETTINGS)
+
+
+def test_a_report_that_fails_leaves_the_old_one(tmp_path):
+    root = make_study(tmp_path, n_latents=15, widths={"1k": 1024})
+    tables = tables_of(root)
+    out = root / "report" / "index.html"
+    out.write_text("old", encoding="utf-8")
+    (root / "data" / "examples" / "topk-1k" / "manifest.json").unlink()
+    with pytest.raises(ContractError, match="dvc repro examples"):
+        write_report(data=root / "data", tables=tables, settings=SETTINGS, out=out)
+    assert out.read_text(encoding="utf-8") == "old"
+
+
+@pytest.mark.parametrize(("activation", "level"), [(0.0, 0), (0.001, 1), (1.0, 1), (1.001, 2), (5.0, 5), (9.01, 10), (10.0, 10)])
+def test_level_is_the_tenth_of_the_largest_activation_rounded_up(activation, level):
+    assert level_of(activation, 10.0) == level
+
+
+def test_pieces_mark_whole_tokens_with_their_activation():
+    pieces = pieces_of("the old whale sank", (0, 3, 3, 7, 7, 13, 13, 18), (0.0, 2.0, 10.0, 0.0), 10.0)
+    assert [(piece.text, piece.level, piece.activation) for piece in pieces] == [
+        ("the", 0, 0),
+        (" old", 2, 2),
+        (" whale", 10, 10),
+        (" sank", 0, 0),
+    ]
+
+
+def test_tokens_that_share_a_character_show_it_once_at_the_strongest():
+    pieces = pieces_of("a🐋b", (0, 1, 1, 2, 1, 2, 2, 3), (0.0, 1.0, 4.0, 0.0), 4.0)
+    assert [(piece.text, piece.level) for piece in pieces] == [("a", 0), ("🐋", 10), ("b", 0)]
+
+
+@given(st.lists(st.tuples(st.text(min_size=1, max_size=4), st.floats(0, 10)), max_size=12))
+def test_pieces_join_to_the_very_text(tokens):
+    text = "".join(token for token, _ in tokens)
+    spans, start = [], 0
+    for token, _ in tokens:
+        spans += [start, start + len(token)]
+        start += len(token)
+    assert "".join(piece.text for piece in pieces_of(text, spans, [value for _, value in tokens], 10.0)) == text

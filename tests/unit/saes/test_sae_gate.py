@@ -1,0 +1,90 @@
+"""What the gate stops, what it lets pass, and what it says that it could not check."""
+
+import numpy as np
+import pytest
+
+from latentry.errors import GateError
+from latentry.saes.evaluation import Reconstruction
+from latentry.saes.gate import InUse, gate
+from planted_saes import identity_sae
+
+HERE = InUse(subject=("smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"), subject_digest="a" * 64, module="model.layers.15", side="output")
+OURS = {"model_name": "smollm2", "subject_digest": "a" * 64, "hf_hook_name": "model.layers.15"}
+RECORDED = {"fvu": 0.2, "l0": 32.0}
+
+
+def measured(fvu: float = 0.2, l0: float = 32.0) -> Reconstruction:
+    return Reconstruction(l0=l0, fvu=fvu, n_tokens=100, firing_counts=np.ones(4, dtype=np.int64))
+
+
+def sae_of(metadata: dict, *, baseline: bool = False, **provenance):
+    return identity_sae(2, baseline=baseline, provenance={"metadata": metadata, **provenance})
+
+
+def test_a_sae_on_its_own_activations_passes_with_every_check_made():
+    report = gate(sae_of(OURS), measured(), HERE, recorded=RECORDED)
+    assert report["passed"]
+    assert report["not_checked"] == []
+    assert (report["fvu"], report["recorded_fvu"], report["declared_l0"]) == (0.2, 0.2, 32.0)
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ({"fvu": 0.95}, r"FVU is 0\.950, allowed is at most max_fvu = 0\.9"),
+        ({"fvu": 0.31}, r"FVU is 0\.310, recorded is 0\.200"),
+        ({"fvu": float("nan")}, "FVU is nan"),
+        ({"l0": 65.0}, r"L0 is 65\.0, declared is 32\.0, allowed is 16\.0 to 64\.0"),
+        ({"l0": 15.0}, r"L0 is 15\.0"),
+    ],
+)
+def test_figures_out_of_bounds_stop_it_with_the_figures_and_the_bounds(figures, said):
+    with pytest.raises(GateError, match=said):
+        gate(sae_of(OURS), measured(**figures), HERE, recorded=RECORDED)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({**OURS, "subject_digest": "b" * 64}, "trained on subject weights bbbbbbbbbbbb"),
+        ({"model_name": "SmolLM2-135M", "hf_hook_name": "model.layers.15"}, "names subject 'SmolLM2-135M'"),
+        ({**OURS, "hf_hook_name": "model.layers.16"}, r"names hookpoint 'model\.layers\.16'"),
+        ({**OURS, "hf_hook_name": None, "hook_name": "blocks.15.hook_resid_pre"}, "hook_resid_pre"),
+        ({**OURS, "hf_hook_name": None, "hook_name": "blocks.15.hook_mlp_out"}, "hook_mlp_out"),
+    ],
+)
+def test_another_subject_or_hookpoint_stops_it_though_the_figures_are_good(metadata, said):
+    with pytest.raises(GateError, match=said):
+        gate(sae_of(metadata), measured(), HERE, recorded=RECORDED)
+
+
+def test_names_of_the_same_place_in_other_conventions_pass():
+    for metadata in (
+        {"model_name": "HuggingFaceTB/SmolLM2-135M-Instruct", "hook_name": "blocks.15.hook_resid_post"},
+        {"model_name": "smollm2-135m-instruct", "hook_name": "blocks.16.hook_resid_pre"},
+    ):
+        assert gate(sae_of(metadata), measured(), HERE, recorded=RECORDED)["passed"]
+
+
+def test_with_nothing_recorded_it_says_which_checks_it_could_not_make():
+    report = gate(sae_of({}), measured(), HERE)
+    assert report["passed"]
+    assert [line.split(":")[0] for line in report["not_checked"]] == [
+        "FVU against the recorded one",
+        "L0 against the declared one",
+        "digest of the subject's weights",
+        "name of the subject",
+        "hookpoint",
+    ]
+
+
+def test_k_is_the_declared_l0_where_nothing_else_is():
+    with pytest.raises(GateError, match=r"declared is 8\.0"):
+        gate(sae_of(OURS, k=8), measured(), HERE)
+
+
+def test_a_baseline_is_measured_and_labelled_but_never_stopped():
+    report = gate(sae_of({}, baseline=True), measured(fvu=1.4), HERE)
+    assert not report["passed"]
+    assert report["baseline"]
+    assert "FVU is 1.400" in report["faults"][0]

@@ -1,0 +1,53 @@
+"""The embedding scorer with an embedder that counts words."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from latentry.records import Status
+from latentry.scorers import embedding
+from planted_windows import item
+
+WORDS = ("tax", "whale", "house")
+
+
+class WordEmbedder:
+    """Unit vectors of how often a few words stand in a text."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked.append(list(texts))
+        rows = np.array([[text.split().count(word) for word in WORDS] + [0.5] for text in texts], np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    documents = queries
+
+
+def judged(items):
+    embedder = WordEmbedder()
+    scorer = embedding.build(embedding.Config(kind="embedding"), 0, lambda _: None, lambda _: embedder)
+    return scorer.judge(items), embedder
+
+
+def test_true_explanation_puts_every_activating_window_above_every_contrast():
+    judgments, _ = judged([item("tax")])
+    fires = [judgment.confidence for judgment in judgments if judgment.is_activating]
+    silent = [judgment.confidence for judgment in judgments if not judgment.is_activating]
+    assert len(fires) == len(silent) == 12 and min(fires) > max(silent)
+    assert {(judgment.says_activating, judgment.status) for judgment in judgments} == {(None, Status.OK)}
+
+
+def test_confidence_is_the_cosine():
+    judgments, _ = judged([item("tax")])
+    query = np.array([1, 0, 0, 0.5])
+    document = np.array([1, 0, item("tax").examples[0].text.split().count("house"), 0.5])
+    assert judgments[0].confidence == round(float(query @ document / np.linalg.norm(query) / np.linalg.norm(document)), 6)
+
+
+def test_each_distinct_text_is_embedded_once_for_all_items():
+    _, embedder = judged([item("tax"), item("tax", latent=2), item("whale", latent=3), item("whale", null=True)])
+    queries, documents = embedder.asked
+    assert sorted(queries) == ["tax", "whale"]
+    assert len(documents) == len(set(documents)) == 24

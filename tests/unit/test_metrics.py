@@ -1,0 +1,252 @@
+"""Scores and intervals against scikit-learn, scipy, brute force and simulation."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+from latentry import metrics
+from latentry.contracts import SCORES
+from latentry.errors import NumericsError
+from latentry.randomness import rng_for
+from latentry.records import Judgment, Status
+
+
+def rng():
+    return rng_for(0, "test")
+
+
+def judgment(is_activating, says=None, confidence=None, status=Status.OK, place=0):
+    return Judgment(
+        latent=3,
+        explainer="lexical",
+        example_id=f"e{place}",
+        null=False,
+        is_activating=is_activating,
+        says_activating=says,
+        confidence=confidence,
+        status=status,
+        detail="" if status is Status.OK else "why",
+        reply_key=None,
+    )
+
+
+def graded(positive, negative, decide=True):
+    rows = [(True, c) for c in positive] + [(False, c) for c in negative]
+    return [judgment(truth, c > 0.5 if decide else None, c, place=i) for i, (truth, c) in enumerate(rows)]
+
+
+# few distinct values, so that ties are common
+grades = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=12)
+
+
+@given(grades, grades)
+def test_auroc_equals_scikit_learn_and_the_share_of_pairs_won(positive, negative):
+    confidence = np.array(positive + negative)
+    truth = np.array([True] * len(positive) + [False] * len(negative))
+    pairs = [1.0 if p > n else 0.5 if p == n else 0.0 for p, n in itertools.product(positive, negative)]
+    found = metrics.auroc(confidence, truth)
+    assert found == pytest.approx(roc_auc_score(truth, confidence), abs=1e-12)
+    assert found == pytest.approx(np.mean(pairs), abs=1e-12)
+
+
+def test_auroc_of_one_class_or_of_nan_is_refused():
+    with pytest.raises(ValueError, match="both must be there"):
+        metrics.auroc(np.array([0.1, 0.2]), np.array([True, True]))
+    with pytest.raises(NumericsError, match="1 of 2"):
+        metrics.auroc(np.array([0.1, np.nan]), np.array([True, False]))
+
+
+@given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_interval_equals_scipy(counts):
+    successes, n = counts
+    expected = stats.binomtest(successes, n).proportion_ci(method="wilson")
+    assert metrics.wilson_interval(successes, n) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=40))
+def test_balanced_accuracy_equals_scikit_learn_and_lies_in_its_interval(rows):
+    truth, says = zip(*rows, strict=True)
+    found = metrics.latent_score([judgment(t, s) for t, s in rows], rng())
+    if len(set(truth)) == 1:
+        assert (found.status, found.balanced_accuracy) == (Status.SINGLE_CLASS, None)
+        return
+    assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(truth, says))
+    assert 0 <= found.balanced_accuracy_low <= found.balanced_accuracy <= found.balanced_accuracy_high <= 1
+
+
+def test_balanced_accuracy_interval_of_a_case_worked_by_hand():
+    # Wilson of 40/50 is (.66963, .88758) and of 30/50 is (.46180, .72392)
+    low, high = metrics.balanced_accuracy_interval(40, 50, 30, 50)
+    assert low == pytest.approx(0.7 - np.hypot(0.8 - 0.66963, 0.6 - 0.46180) / 2, abs=1e-4)
+    assert high == pytest.approx(0.7 + np.hypot(0.88758 - 0.8, 0.72392 - 0.6) / 2, abs=1e-4)
+
+
+def test_balanced_accuracy_interval_covers_the_truth_about_95_percent_of_the_time():
+    chance = rng()
+    hits, rejections = chance.binomial(50, 0.85, 2000), chance.binomial(50, 0.7, 2000)
+    inside = [
+        low <= 0.775 <= high
+        for low, high in (metrics.balanced_accuracy_interval(a, 50, b, 50) for a, b in zip(hits, rejections, strict=True))
+    ]
+    assert 0.93 <= np.mean(inside) <= 0.975
+
+
+def test_auroc_interval_covers_the_truth_about_95_percent_of_the_time():
+    chance = rng()
+    true = stats.norm.cdf(1 / np.sqrt(2))  # P(N(1,1) > N(0,1))
+    truth = np.arange(80) < 40
+    inside = 0
+    for _ in range(200):
+        low, high = metrics.auroc_interval(chance.normal(size=80) + truth, truth, chance)
+        inside += low <= true <= high
+    assert 180 <= inside <= 199  # 95 % of 200 within three standard errors, less the known optimism of percentiles
+
+
+def test_auroc_interval_equals_scipys_bootstrap_within_class():
+    chance = np.random.default_rng(5)
+    positive, negative = chance.normal(0.8, 1, 30), chance.normal(0, 1, 20)
+    wins = (positive[:, None] > negative[None, :]).astype(float)
+    expected = stats.bootstrap(
+        (np.arange(30), np.arange(20)),
+        lambda a, c: wins[a][:, c].mean(),
+        n_resamples=2000,
+        method="percentile",
+        vectorized=False,
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    found = metrics.auroc_interval(np.concatenate([positive, negative]), np.arange(50) < 30, rng())
+    assert found == pytest.approx((expected.low, expected.high), abs=0.015)  # Monte Carlo error of a 2.5 % quantile
+
+
+def test_perfect_separation_gets_wilsons_interval_of_the_smaller_class():
+    score = metrics.latent_score(graded([0.9] * 8, [0.1] * 5), rng())
+    assert (score.auroc, score.auroc_high) == (1.0, 1.0)
+    assert score.auroc_low == pytest.approx(stats.binomtest(5, 5).proportion_ci(method="wilson").low)
+
+
+def test_equal_confidences_score_one_half_and_stay_ok():
+    score = metrics.latent_score(graded([0.7] * 4, [0.7] * 4), rng())
+    assert (score.status, score.auroc) == (Status.OK, 0.5)
+    assert score.auroc_low < 0.5 < score.auroc_high
+    assert (score.true_positive_rate, score.true_negative_rate, score.balanced_accuracy) == (1.0, 0.0, 0.5)
+
+
+@settings(max_examples=20)
+@given(st.randoms(use_true_random=False))
+def test_order_of_judgments_changes_nothing(random):
+    judgments = graded([0.9, 0.4, 0.6, 0.8], [0.1, 0.5, 0.6])
+    shuffled = list(judgments)
+    random.shuffle(shuffled)
+    assert metrics.latent_score(shuffled, rng()) == metrics.latent_score(judgments, rng())
+
+
+def test_failed_judgments_are_counted_and_change_no_number():
+    judgments = graded([0.9, 0.4], [0.1, 0.6])
+    failed = [judgment(True, status=Status.PARSE_ERROR), judgment(False, status=Status.REFUSED), judgment(False, status=Status.PARSE_ERROR)]
+    clean, mixed = metrics.latent_score(judgments, rng()), metrics.latent_score(judgments + failed, rng())
+    assert (mixed.auroc, mixed.balanced_accuracy, mixed.n_contrast) == (clean.auroc, clean.balanced_accuracy, 2)
+    assert (mixed.status, mixed.n_failed) == (Status.OK, 3)
+    assert mixed.detail == "failed: 2 parse_error, 1 refused"
+
+
+def test_a_latent_without_any_answer_takes_the_status_of_most_failures():
+    statuses = [Status.REFUSED, Status.PARSE_ERROR, Status.PARSE_ERROR]
+    score = metrics.latent_score([judgment(True, status=status) for status in statuses], rng())
+    assert (score.status, score.auroc, score.balanced_accuracy, score.n_failed) == (Status.PARSE_ERROR, None, None, 3)
+
+
+def test_a_class_lost_to_failures_is_single_class_and_never_zero_or_one():
+    score = metrics.latent_score([*graded([0.9, 0.8], []), judgment(False, status=Status.TRUNCATED)], rng())
+    assert (score.status, score.auroc, score.balanced_accuracy) == (Status.SINGLE_CLASS, None, None)
+    assert "0 contrast" in score.detail
+    assert metrics.latent_score([], rng()).status is Status.SINGLE_CLASS
+
+
+def test_answers_that_are_not_graded_have_no_auroc_and_grades_alone_no_accuracy():
+    decided = metrics.latent_score([judgment(True, True), judgment(False, False)], rng())
+    assert (decided.auroc, decided.auroc_low, decided.balanced_accuracy) == (None, None, 1.0)
+    only_graded = metrics.latent_score(graded([0.9], [0.1], decide=False), rng())
+    assert (only_graded.auroc, only_graded.balanced_accuracy, only_graded.true_positive_rate) == (1.0, None, None)
+
+
+def test_latent_score_is_a_row_of_the_contract():
+    others = {"latent", "explainer", "null", "contrast_source", "partner"}
+    assert set(metrics.LatentScore.__dataclass_fields__) == set(SCORES.tables["scores.parquet"].names) - others
+
+
+def test_summary_equals_numpy_and_scipys_bootstrap():
+    values = np.random.default_rng(3).beta(4, 2, 60)
+    frequencies = np.random.default_rng(4).uniform(0.001, 0.1, 60)
+    found = metrics.summary(values, rng(), frequencies)
+    expected = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=5000, rng=np.random.default_rng(1)).confidence_interval
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=0.006)
+    assert (found.quartile_1, found.median, found.quartile_3) == pytest.approx(tuple(np.percentile(values, [25, 50, 75])))
+    assert found.frequency_weighted_mean == pytest.approx(np.average(values, weights=frequencies))
+
+
+def test_summary_of_one_latent_has_no_interval_and_of_none_no_number():
+    one, none = metrics.summary(np.array([0.7]), rng()), metrics.summary(np.array([]), rng())
+    assert (one.mean, one.low, one.high, one.n) == (0.7, None, None, 1)
+    assert (none.mean, none.median, none.n) == (None, None, 0)
+
+
+def test_bootstrap_of_many_latents_is_done_in_parts_and_keeps_its_width():
+    values = np.random.default_rng(0).normal(size=5000)
+    found = metrics.summary(values, rng())
+    assert found.high - found.low == pytest.approx(2 * 1.96 / np.sqrt(5000), rel=0.1)
+
+
+def test_lift_takes_exactly_the_latents_that_have_both():
+    scores, nulls = np.array([0.9, 0.8, 0.7, np.nan]), np.array([0.5, 0.6, np.nan, 0.4])
+    found = metrics.lift(scores, nulls, rng())
+    assert (found.mean, found.n) == (pytest.approx(0.3), 2)
+    assert found.low == pytest.approx(0.2) and found.high == pytest.approx(0.4)
+    assert metrics.lift(scores, np.full(4, np.nan), rng()) == metrics.Summary(n=0)
+
+
+def test_difference_equals_scipys_welch_test_and_interval():
+    chance = np.random.default_rng(2)
+    a, b = chance.normal(0.75, 0.1, 40), chance.normal(0.65, 0.2, 25)
+    found = metrics.difference(a, b, rng())
+    welch = stats.ttest_ind(a, b, equal_var=False)
+    assert found.p_value == pytest.approx(welch.pvalue)
+    interval = welch.confidence_interval()
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high), abs=0.02)
+    assert found.difference == pytest.approx(a.mean() - b.mean())
+
+
+def test_difference_that_cannot_be_tested_says_so_by_none():
+    lone = metrics.difference(np.array([0.7]), np.array([0.6, 0.5]), rng())
+    assert (lone.difference, lone.low, lone.p_value) == (pytest.approx(0.15), None, None)
+    assert metrics.difference(np.array([]), np.array([0.6]), rng()).difference is None
+    constant = metrics.difference(np.full(3, 0.1 + 0.2), np.full(4, 0.5), rng())
+    assert (constant.low, constant.p_value) == (pytest.approx(-0.2), None)
+
+
+def test_holm_of_a_case_worked_by_hand():
+    # sorted .005 .01 .03 .04 times 4 3 2 1 is .02 .03 .06 .04, and made to rise
+    assert metrics.holm([0.01, 0.04, None, 0.03, 0.005]) == pytest.approx([0.03, 0.06, None, 0.06, 0.02])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
+def test_holm_rejects_exactly_what_stepping_down_rejects(p_values):
+    adjusted = metrics.holm(p_values)
+    order, rejected = sorted(p_values), 0
+    while rejected < len(order) and order[rejected] * (len(order) - rejected) <= 0.05:
+        rejected += 1
+    assert sum(p <= 0.05 for p in adjusted) == rejected
+
+
+def test_smallest_detectable_difference_is_detected_80_percent_of_the_time():
+    chance = rng()
+    shape = chance.normal(size=(2, 60))
+    a, b = (shape - shape.mean(axis=1, keepdims=True)) / shape.std(axis=1, ddof=1, keepdims=True) * np.array([[0.1], [0.2]])
+    smallest = metrics.smallest_detectable(a, b)
+    p_values = stats.ttest_ind(chance.normal(smallest, 0.1, (60, 1500)), chance.normal(0, 0.2, (60, 1500)), equal_var=False).pvalue
+    assert np.mean(p_values < 0.05) == pytest.approx(0.8, abs=0.04)  # 1,500 trials have a standard error of .01
+    assert metrics.smallest_detectable(a, b[:1]) is None

@@ -1,0 +1,134 @@
+"""What `latentry check` finds wrong before any work, beyond what params.yaml says of itself."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from latentry.cli import commands
+from latentry.contracts import MODEL
+from latentry.errors import ParamsError
+from latentry.models.random import Config, build
+from latentry.params import Params, parse_params
+from latentry.preflight import Found, check
+from planted_folders import finish
+from small_params import small_params
+
+
+@pytest.fixture(autouse=True)
+def corpus(project: Path) -> None:
+    (project / "corpus").mkdir()
+    (project / "corpus" / "a.txt").write_text("some text")
+
+
+def made(name: str = "subject") -> None:
+    config = Config(kind="random", purpose="language_model", d_model=16, n_layers=2)
+    finish(Path("data/models", name), MODEL, lambda making: build(config).fetch(Path(), making.folder))
+
+
+def params(**changes) -> Params:
+    return parse_params(small_params(**changes))
+
+
+def found(**changes) -> Found:
+    return check(params(**changes))
+
+
+def test_a_fresh_project_has_no_fault_and_says_what_only_later_stages_know():
+    outcome = found()
+    assert outcome.faults == ()
+    assert [said.split(":")[0] for said in outcome.not_checked] == ["clients.judge", "subject.hookpoints"]
+    assert all("dvc repro models" in said for said in outcome.not_checked)
+
+
+def test_once_the_models_are_made_everything_is_checked():
+    made()
+    assert found() == Found(faults=(), not_checked=())
+
+
+def test_a_hookpoint_that_does_not_exist_is_answered_with_the_nearest_and_all_are_told():
+    made()
+    wrong = {"resid-1": {"module": "model.layers.1"}, "a": {"module": "model.layer.1"}, "b": {"module": "model.layers.7"}}
+    faults = found(subject__hookpoints=wrong).faults
+    assert len(faults) == 2
+    assert faults[0].startswith("subject.hookpoints.a.module: 'model.layer.1' is no module of the subject; did you mean 'model.layers.1'?")
+    assert faults[1].startswith("subject.hookpoints.b.module: 'model.layers.7'")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.txt", b""), ("a.txt", b" \n\t"), ("a.jsonl", b""), ("a.jsonl", b'{"text": ""}\n'), ("a.txt.gz", gzip.compress(b""))],
+)
+def test_a_corpus_without_text_is_told(name, content):
+    Path("corpus/a.txt").unlink()
+    Path("corpus", name).write_bytes(content)
+    assert [fault.split(";")[0] for fault in found().faults] == ["corpus: is empty"]
+
+
+def test_a_corpus_that_is_not_there_is_told():
+    assert found(corpus__path="nowhere").faults[0].startswith("corpus.path: nowhere is not there")
+
+
+def test_a_sae_whose_folder_is_not_there_is_told():
+    sae = {"kind": "sae_lens", "hookpoint": "resid-1", "width": 8, "loss": "topk", "folder": "weights/mine"}
+    faults = found(saes={"mine": sae}).faults
+    assert [fault.split(";")[0] for fault in faults] == ["saes.mine.folder: weights/mine is not there"]
+
+
+API = {"judge": {"kind": "openai_compatible", "model": "m"}}
+
+
+@pytest.mark.parametrize(
+    ("run", "path"),
+    [
+        ({}, "run.clients.judge.base_url"),
+        ({"base_url": "http://example.org/v1"}, "run.clients.judge.base_url"),
+        ({"base_url": "example.org"}, "run.clients.judge.base_url"),
+        ({"base_url": "https://example.org/v1", "key_env": "NO_SUCH_KEY"}, "run.clients.judge.key_env"),
+    ],
+)
+def test_an_endpoint_without_url_or_key_is_told_with_its_path(monkeypatch, run, path):
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    faults = found(clients=API, run__clients={"judge": run}).faults
+    assert len(faults) == 1
+    assert faults[0].startswith(f"{path}: ")
+
+
+def test_an_endpoint_with_its_key_in_the_environment_is_fine_and_the_key_is_said_nowhere(monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "s3cret")
+    outcome = found(clients=API, run__clients={"judge": {"base_url": "https://example.org/v1", "key_env": "SOME_KEY"}})
+    assert outcome.faults == ()
+    assert "s3cret" not in str(outcome)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", ""])
+def test_a_device_that_this_machine_lacks_is_told(device):
+    faults = found(run__device=device).faults
+    assert len(faults) == 1
+    assert faults[0].startswith(f"run.device: {device!r} is no device")
+
+
+def test_faults_of_every_kind_are_told_at_once():
+    faults = found(corpus__path="nowhere", clients=API, run__device="gpu").faults
+    assert [fault.split(":")[0] for fault in faults] == ["corpus.path", "run.clients.judge.base_url", "run.device"]
+
+
+def checked(tree: dict):
+    Path("params.yaml").write_text(yaml.safe_dump(tree))
+    return CliRunner().invoke(commands, ["check"], standalone_mode=False)
+
+
+def test_the_command_counts_what_will_run():
+    result = checked(small_params())
+    assert result.exception is None
+    # models 2; tokens, activations, compare, track; sae, latents, examples, explain and three scorers for one SAE.
+    assert result.output.splitlines()[-1] == "params.yaml is fine: 1 SAEs, 2 explainers, 3 scorers, 13 cells"
+
+
+def test_the_command_fails_with_all_faults():
+    result = checked(small_params(corpus__path="nowhere", run__device="gpu"))
+    assert isinstance(result.exception, ParamsError)
+    assert len(result.exception.faults) == 2
+    assert result.exception.exit_code == 2

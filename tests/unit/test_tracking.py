@@ -1,0 +1,269 @@
+"""Tracking on made-up results and a real SQLite store: nothing doubles, nothing is lost, and runs say where they came from."""
+
+import base64
+import json
+import shutil
+import socket
+import time
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from latentry.clients.reply_store import ReplyStore
+from latentry.errors import ContractError, EndpointError
+from latentry.params import Params, TrackingSettings
+from latentry.records import Reply, Status
+from latentry.tracking import identity, saved_view
+from latentry.tracking.publish import TrackResult, reply_totals, track
+from latentry.tracking.results import read_results, run_records
+from latentry.tracking.server import quiet_environment, shown_uri, tracking_uri, ui_command, ui_link
+from made_up_study import SCORERS, make_study
+
+SAES = ("topk-1k", "jumprelu-1k")
+ALL = {f"{sae}/{explainer}" for sae in SAES for explainer in ("lexical", "default")} | {"comparison of 2 SAEs"}
+
+
+def params_of(*, required: bool = False) -> Params:
+    judged = SimpleNamespace(client="judge")
+    return Params.model_construct(
+        seed=7,
+        saes=dict.fromkeys(SAES),
+        scorers={"embedding": SimpleNamespace(), "detection": judged, "fuzzing": judged},
+        explainers={"lexical": SimpleNamespace(), "default": judged},
+        clients={"judge": SimpleNamespace(model="a-small-judge")},
+        examples=SimpleNamespace(n_latents=12),
+        tracking=TrackingSettings(experiment="sizes", required=required),
+    )
+
+
+def client_of(root: Path):
+    from mlflow.tracking import MlflowClient
+
+    return MlflowClient(tracking_uri=tracking_uri(root))
+
+
+def runs_of(root: Path, filter_string: str = "") -> dict:
+    client = client_of(root)
+    experiment = client.get_experiment_by_name("sizes")
+    assert experiment is not None
+    return {run.info.run_name: run for run in client.search_runs([experiment.experiment_id], filter_string)}
+
+
+def artifact(run, name: str) -> Path:
+    return Path(run.info.artifact_uri.removeprefix("file://")) / name
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory):
+    """A SQLite store with its tables and nothing in them: making them takes seconds."""
+    quiet_environment()
+    folder = tmp_path_factory.mktemp("store")
+    client_of(folder).search_experiments()
+    return folder / "mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory, empty_store):
+    """A study and its runs; tests that change them take a copy."""
+    root = tmp_path_factory.mktemp("study")
+    make_study(root, n_latents=12, widths={"1k": 1024})
+    shutil.copy(empty_store, root / "mlflow.db")
+    return root, track(params_of(), root, root)
+
+
+@pytest.fixture
+def copy(published, tmp_path):
+    """The published study with its runs, free to change."""
+    return Path(shutil.copytree(published[0], tmp_path / "copy"))
+
+
+@pytest.fixture(autouse=True)
+def no_server(monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("DVC_EXP_NAME", raising=False)
+
+
+def test_every_cell_and_the_comparison_become_one_run_each(published):
+    root, result = published
+    assert set(result.published) == ALL == set(runs_of(root))
+    assert (result.skipped, result.pending) == ((), ())
+    assert "viewStateShareKey=size-x-loss" in result.link
+
+
+def test_a_run_holds_size_loss_scores_with_intervals_null_and_lift(published):
+    run = runs_of(published[0])["topk-1k/default"]
+    cell = next(
+        row
+        for row in read_results(published[0]).cells
+        if (row["sae"], row["explainer"], row["scorer"], row["metric"]) == ("topk-1k", "default", "fuzzing", "auroc_wrong_position")
+    )
+    assert run.data.params["d_sae"] == "1024"
+    assert run.data.params["log2_d_sae"] == "10.00"
+    assert (run.data.params["loss"], run.data.params["judge"]) == ("topk", "a-small-judge")
+    for suffix, column in {"": "mean", "_low": "low", "_null": "null", "_lift": "lift", "_lift_high": "lift_high", "_n": "n"}.items():
+        assert run.data.metrics[f"fuzzing/auroc_wrong_position{suffix}"] == pytest.approx(cell[column], abs=1e-4)
+    assert run.data.metrics["sae/l0"] == 32.0
+    assert run.data.tags["complete"] == "true"
+
+
+def test_all_cells_have_the_same_params(published):
+    cells = runs_of(published[0], "tags.kind = 'cell'").values()
+    assert len({tuple(sorted(run.data.params)) for run in cells}) == 1
+
+
+def test_interpretations_begin_with_latent_and_explanation_and_show_a_failure_as_status(published):
+    run = runs_of(published[0])["topk-1k/default"]
+    table = json.loads(artifact(run, "interpretations.json").read_text())
+    assert table["columns"][:4] == ["latent", "explanation", "embedding", "embedding null"]
+    assert table["columns"][-2:] == ["firing_frequency", "status"]
+    (failed,) = [row for row in table["data"] if row[-1] == "parse_error"]
+    assert failed[1:-2] == [None] * (len(failed) - 3)
+    assert len(table["data"]) == 6
+    assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == [{"path": "interpretations.json", "type": "table"}]
+
+
+def test_the_comparison_holds_what_reproduces_it(published):
+    run = runs_of(published[0])["comparison of 2 SAEs"]
+    lock = yaml.safe_load(artifact(run, "dvc.lock").read_text())
+    assert "compare" in lock["stages"] and "track" not in lock["stages"]
+    for name in ("report/index.html", "params.yaml", "dvc.yaml", "tables/cells.parquet", "figures/score_by_width.png"):
+        assert artifact(run, name).stat().st_size > 0
+
+
+def test_runs_name_their_inputs_by_the_digests_of_dvc(published):
+    run = runs_of(published[0])["topk-1k/lexical"]
+    locked = identity.out_digests(identity.read_lock(published[0]), ["examples@topk-1k"])
+    assert {entry.dataset.name: entry.dataset.digest for entry in run.inputs.dataset_inputs}.items() >= locked.items()
+
+
+def test_tracking_again_adds_nothing(published):
+    root, _ = published
+    before = {name: run.info.run_id for name, run in runs_of(root).items()}
+    again = track(params_of(), root, root)
+    assert set(again.skipped) == ALL and again.published == ()
+    assert {name: run.info.run_id for name, run in runs_of(root).items()} == before
+
+
+def test_a_run_cut_short_is_made_again_and_a_changed_result_supersedes_the_old_run(copy):
+    root = copy
+    client, first = client_of(root), runs_of(root)
+    client.delete_tag(first["topk-1k/default"].info.run_id, "complete")
+    lock = json.loads((root / "dvc.lock").read_text())
+    lock["stages"]["score@jumprelu-1k-fuzzing"]["cmd"] = "another command"
+    (root / "dvc.lock").write_text(json.dumps(lock))
+
+    again = track(params_of(), root, root)
+
+    assert set(again.published) == {"topk-1k/default", "jumprelu-1k/lexical", "jumprelu-1k/default"}
+    current = runs_of(root, "tags.superseded = 'false'")
+    assert set(current) == ALL
+    assert client.get_run(first["topk-1k/default"].info.run_id).info.lifecycle_stage == "deleted"
+    assert client.get_run(first["jumprelu-1k/default"].info.run_id).data.tags["superseded"] == "true"
+
+
+def test_a_tracker_that_is_down_is_said_in_seconds_and_stops_nothing(published, monkeypatch, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{port}")
+    start = time.monotonic()
+    result = track(params_of(), published[0], published[0])
+    assert time.monotonic() - start < 20
+    assert set(result.pending) == ALL
+    said = capsys.readouterr().err
+    assert "latentry track" in said and "5 runs" in said and "secret" not in said
+
+
+def test_a_tracker_that_is_down_fails_where_it_is_required(published, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(EndpointError, match="latentry track"):
+        track(params_of(required=True), published[0], published[0])
+
+
+def test_without_results_the_stage_to_rerun_is_named(tmp_path):
+    with pytest.raises(ContractError, match="dvc repro compare"):
+        track(params_of(), tmp_path, tmp_path)
+
+
+def test_an_identity_follows_its_own_stages_and_no_others(published):
+    root, _ = published
+    lock, data = identity.read_lock(root), root / "data"
+    stages, folders = identity.cell_stages("topk-1k", SCORERS), identity.cell_folders(data, "topk-1k", SCORERS)
+    before = identity.identity_of(lock, stages, data, folders, "content")
+
+    def changed(name: str) -> str:
+        stages_now = {**lock["stages"], name: {"cmd": "other"}}
+        return identity.identity_of({"stages": stages_now}, stages, data, folders, "content")
+
+    assert changed("sae@jumprelu-1k") == changed("score@topk-1k-4k-fuzzing") == before
+    assert changed("score@topk-1k-fuzzing") != before
+    assert identity.identity_of(lock, stages, data, folders, "other content") != before
+
+
+def test_an_identity_without_a_lock_follows_the_manifests_wherever_they_stand(published, tmp_path):
+    copied = tmp_path / "elsewhere"
+    shutil.copytree(published[0] / "data", copied)
+
+    def of(data: Path) -> str:
+        return identity.identity_of({}, identity.cell_stages("topk-1k", SCORERS), data, identity.cell_folders(data, "topk-1k", SCORERS), 1)
+
+    assert of(copied) == of(published[0] / "data")
+    (copied / "explanations" / "topk-1k" / "manifest.json").write_text("{}")
+    assert of(copied) != of(published[0] / "data")
+
+
+def test_cost_is_summed_from_the_reply_store_and_unknown_where_a_reply_is_missing(published, tmp_path):
+    results = read_results(published[0])
+    study = SimpleNamespace(saes=SAES, scorers=tuple(SCORERS), judge="j", seed=1, n_latents="12")
+    asked: list[list[str]] = []
+
+    def totals(keys):
+        asked.append(list(keys))
+        return
+
+    records = {record.name: record for record in run_records(results, study, totals)}
+    assert records["topk-1k/default"].tags["cost"] == "unknown"
+    assert not any(name.startswith("cost/") for name in records["topk-1k/default"].metrics)
+
+    keys = next(keys for keys in asked if keys)
+    store = ReplyStore(tmp_path / ".cache" / "replies")
+    reply = Reply(status=Status.OK, text="yes", detail="", prompt_tokens=10, reply_tokens=2)
+    store.keep(dict.fromkeys(keys, reply))
+    store.close()
+    assert reply_totals(tmp_path)(keys) == {"calls": len(keys), "prompt_tokens": 10 * len(keys), "reply_tokens": 2 * len(keys)}
+    assert reply_totals(tmp_path)([*keys, "one that is not there"]) is None
+
+
+def test_the_saved_view_fits_a_tag_and_shows_size_and_loss_first():
+    headlines = {f"scorer-{n}": f"scorer-{n}/balanced_accuracy_wrong_position" for n in range(8)}
+    value = saved_view.view_tag(headlines)
+    assert len(value) <= 5000
+    state = json.loads(zlib.decompress(base64.b64decode(json.loads(value)["state"].removeprefix("deflate;"))))
+    assert state["selectedColumns"][:2] == ["params.`d_sae`", "params.`loss`"]
+    scattered = [(chart["xaxis"]["key"], chart["yaxis"]["key"]) for chart in state["compareRunCharts"] if chart["type"] == "SCATTER"]
+    assert set(scattered) == {(x, metric) for x in ("d_sae", "l0") for metric in headlines.values()}
+
+
+def test_links_and_logs_hold_no_password_and_paths_do_not_depend_on_the_folder(tmp_path, monkeypatch):
+    assert "secret" not in ui_link("https://me:secret@host/mlflow", "3", "view")
+    assert shown_uri("https://me:secret@host/mlflow") == "https://host/mlflow"
+    monkeypatch.chdir(tmp_path)
+    assert tracking_uri(Path()) == f"sqlite:///{tmp_path.resolve()}/mlflow.db"
+    assert f"sqlite:///{tmp_path.resolve()}/mlflow.db" in ui_command(Path())
+
+
+def test_an_experiment_of_dvc_stands_beside_the_workspace(copy, monkeypatch):
+    lock = json.loads((copy / "dvc.lock").read_text())
+    lock["stages"]["sae@topk-1k"]["cmd"] = "other k"
+    (copy / "dvc.lock").write_text(json.dumps(lock))
+    monkeypatch.setenv("DVC_EXP_NAME", "k64")
+    result: TrackResult = track(params_of(), copy, copy)
+    assert set(result.published) == {"topk-1k/lexical", "topk-1k/default"}
+    client = client_of(copy)
+    experiment = client.get_experiment_by_name("sizes")
+    assert experiment is not None
+    names = [run.info.run_name for run in client.search_runs([experiment.experiment_id], "tags.superseded = 'false'")]
+    assert names.count("topk-1k/default") == 2
