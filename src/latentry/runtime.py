@@ -18,10 +18,11 @@ def run_stage(main: Callable[[], object]) -> NoReturn:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("TQDM_MININTERVAL", "1" if sys.stderr.isatty() else "30")
     os.environ.setdefault("DO_NOT_TRACK", "true")
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for loud in ("transformers", "sentence_transformers", "httpx", "openai", "mlflow", "alembic", "sae_lens"):
-        logging.getLogger(loud).setLevel(logging.WARNING)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("latentry").setLevel(logging.INFO)
     warnings.filterwarnings("ignore", category=FutureWarning)
     try:
         main()

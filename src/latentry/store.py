@@ -269,9 +269,10 @@ def work(
 
 def _holds(out: Path, key: str) -> bool:
     try:
-        return json.loads((out / MANIFEST).read_text(encoding="utf-8")).get("key") == key
+        found = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
+    return found.get("key") == key and all((out / name).is_file() for name in found["files"])
 
 
 def _loaded_code() -> dict[str, str]:

@@ -55,7 +55,9 @@ def test_a_stage_declares_exactly_the_code_it_imports(stage):
     reached = closure_of(script)
     undeclared = {str(file.relative_to(ROOT)) for file in reached if not any(dep == file or dep in file.parents for dep in deps)}
     assert not undeclared
-    unused = {str(dep.relative_to(ROOT)) for dep in deps if dep != script and not any(dep == file or dep in file.parents for file in reached)}
+    unused = {
+        str(dep.relative_to(ROOT)) for dep in deps if dep != script and not any(dep == file or dep in file.parents for file in reached)
+    }
     assert not unused
 
 

@@ -40,3 +40,7 @@ def test_neighbouring_latents_are_not_correlated():
     # The standard error of a correlation of 2,000 independent pairs is 0.022.
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
     assert first.mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_latent_0_is_a_latent_and_not_the_absence_of_one():
+    assert draw(0, "contrast", 0) != draw(0, "contrast")

@@ -36,7 +36,7 @@ def cache_activations(
         NumericsError: activations that are not finite, or do not fit the stated dtype.
     """
     starts = range(0, token_set.n_contexts, shard_contexts)
-    with tqdm(total=token_set.tokens.size, unit="tok", unit_scale=True, desc="activations", mininterval=1) as bar:
+    with tqdm(total=token_set.tokens.size, unit="tok", unit_scale=True, desc="activations") as bar:
         for number, first in enumerate(starts):
             name = f"shard-{number:05d}.safetensors"
             rows = token_set.tokens[first : first + shard_contexts]

@@ -21,7 +21,7 @@ def encode_latents(sae: Sae, activations: ActivationStore, making: Work, *, dtyp
     """
     names = []
     starts = range(0, activations.n_contexts, SEGMENT_CONTEXTS)
-    with tqdm(total=int(activations.kept.sum()), unit="tok", unit_scale=True, desc=f"latents {sae.name}", mininterval=1) as bar:
+    with tqdm(total=int(activations.kept.sum()), unit="tok", unit_scale=True, desc=f"latents {sae.name}") as bar:
         for number, first in enumerate(starts):
             name = f"segment-{number:05d}.safetensors"
             names.append(name)

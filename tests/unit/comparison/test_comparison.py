@@ -12,9 +12,9 @@ import pytest
 from latentry.comparison.compare import compare
 from latentry.comparison.grid import AskedScorer, Grid, remove_unnamed, remove_unnamed_cells
 from latentry.comparison.summary import summary_of, write_metrics
-from latentry.plot_rows import latent_rows, score_rows
 from latentry.contracts import COMPARISON, EXAMPLES, EXPLANATIONS, SAE, SCORES
 from latentry.errors import ContractError
+from latentry.plot_rows import latent_rows, score_rows
 from latentry.store import Manifest, work
 
 SAES = {"topk-1k": 1024, "topk-2k": 2048, "jumprelu-1k": 1024}

@@ -125,6 +125,15 @@ def test_rows_begin_with_bos_only_when_the_tokenizer_adds_one_itself():
     assert bos not in does_not.tokens
 
 
+def test_a_bos_of_id_0_begins_rows_too():
+    tokenizer = byte_level(begins=True)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single=f"{END} $A", special_tokens=[(END, 0)])
+    both_ends = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, eos_token=START, bos_token=END)
+    found = rows(TEXTS * 9, both_ends)
+    assert (found.tokens[:, 0] == 0).all()
+    assert found.special[:, 0].all()
+
+
 def test_with_bos_no_token_of_the_text_is_lost_between_rows():
     adds, does_not = rows(TEXTS * 9, byte_level(begins=True)), rows(TEXTS * 9, byte_level())
     body = adds.tokens[:, 1:].reshape(-1)
