@@ -10,11 +10,8 @@ import json
 import os
 import shutil
 import sys
-import types
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +23,7 @@ from safetensors.numpy import save_file
 
 from latentry.contracts import Contract
 from latentry.errors import ContractError
+from latentry.rows import fitted, records_of, table_of
 
 MANIFEST = "manifest.json"
 
@@ -131,41 +129,6 @@ def read_records(folder: Path, contract: Contract, name: str, record: type[R]) -
     return records_of(read_table(folder, contract, name), record)
 
 
-def records_of(table: pa.Table, record: type[R]) -> list[R]:
-    """Rows as records: lists become tuples, strings become enums."""
-    hints = typing.get_type_hints(record)
-    converters = {name: _converter(hints[name]) for name in table.column_names}
-    columns = [[convert(value) for value in table[name].to_pylist()] for name, convert in converters.items()]
-    return [record(**dict(zip(converters, row, strict=True))) for row in zip(*columns, strict=True)]
-
-
-def _converter(hint: Any) -> Callable[[Any], Any]:
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    for option in options:
-        if isinstance(option, type) and issubclass(option, Enum):
-            return lambda value: None if value is None else option(value)
-        if typing.get_origin(option) is tuple:
-            return lambda value: None if value is None else tuple(value)
-    return lambda value: value
-
-
-def table_of(records: Iterable[Any], schema: pa.Schema) -> pa.Table:
-    """Records, or rows as mappings, as a table with exactly the schema's columns."""
-    rows = [_plain(record) for record in records]
-    return pa.Table.from_pylist(rows, schema=schema)
-
-
-def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    return table.select(schema.names).cast(schema)
-
-
-def _plain(record: Any) -> Mapping[str, Any]:
-    if isinstance(record, Mapping):
-        return record
-    values = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
-    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
-
-
 def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
     """Write beside the path, then rename: what stands under the name is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +172,7 @@ class Work:
     def write_table(self, name: str, rows: "pa.Table | Iterable[Any]") -> None:
         """Commit one Parquet file of the contract, from a table, records or mappings."""
         schema = self._contract.tables[name]
-        table = _fitted(rows, schema) if isinstance(rows, pa.Table) else table_of(rows, schema)
+        table = fitted(rows, schema) if isinstance(rows, pa.Table) else table_of(rows, schema)
         self.write_file(name, lambda path: pq.write_table(table, path, compression="zstd"))
 
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:

@@ -270,3 +270,11 @@ def test_a_client_without_an_entry_under_run_takes_the_defaults():
     params = parse_params(small_params(run__clients={"judge": {"batch": 3}}))
     assert params.run_of("judge").batch == 3
     assert params.run_of("nobody").batch == 16
+
+
+def test_a_fault_in_a_fixed_section_hides_no_fault_between_sections():
+    tree = put(small_params(), "tokens.contxt", 3)
+    faults = faults_of(put(tree, "scorers.detection.client", "jugde"))
+    assert len(faults) == 2
+    assert any(fault.startswith("tokens.contxt: unknown key; did you mean 'context'?") for fault in faults)
+    assert any(fault.startswith("scorers.detection.client: 'jugde'") for fault in faults)

@@ -15,7 +15,8 @@ from jaxtyping import Bool, Int64
 from latentry.contracts import EXAMPLES
 from latentry.errors import ContractError
 from latentry.records import Example, Split
-from latentry.store import read_manifest, read_table, records_of
+from latentry.rows import records_of
+from latentry.store import read_manifest, read_table
 
 
 def verify_disjoint(examples: pa.Table, split_by: str = "document") -> None:

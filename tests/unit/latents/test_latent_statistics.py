@@ -14,8 +14,8 @@ from latentry.latents import statistics as statistics_room
 from latentry.latents.latent_store import LatentStore, merge_segments, write_segment
 from latentry.latents.promoted import promoted_tokens
 from latentry.latents.statistics import statistics_rows
+from latentry.rows import table_of
 from latentry.saes.base import Sae
-from latentry.store import table_of
 from latentry.subjects.causal_lm import Hookpoint, Subject
 from planted_folders import latent_work, token_folder
 

@@ -12,9 +12,9 @@ from latentry.contracts import EXAMPLES
 from latentry.errors import ContractError, ParamsError
 from latentry.records import Example, Kind, Split
 from latentry.registry import variant
+from latentry.rows import records_of, table_of
 from latentry.sampling.choose import choose_examples
 from latentry.sampling.grid import grid_of, texts_at
-from latentry.store import records_of, table_of
 from planted_corpus import WINDOW, Asked, Explain, HeldOut, PlantedStore, PlantedTokens, firing, random_texts, tokens_of
 
 ORDINARY, SECOND, DEAD, RARE, EVERYWHERE, ONE_DOCUMENT, REPEATED = range(7)
