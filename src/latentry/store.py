@@ -91,6 +91,8 @@ def read_manifest(folder: Path, contract: Contract) -> Manifest:
         raise ContractError(f"{folder}: holds no complete {contract.name!r} (no {MANIFEST}); {rerun}") from None
     except ValueError as error:
         raise ContractError(f"{folder / MANIFEST}: unreadable ({error}); {rerun}") from error
+    if not isinstance(found, dict) or not {field.name for field in dataclasses.fields(Manifest)} <= found.keys():
+        raise ContractError(f"{folder / MANIFEST}: is no manifest of latentry's; {rerun}")
     if (found.get("contract"), found.get("version")) != (contract.name, contract.version):
         raise ContractError(
             f"{folder}: holds contract {found.get('contract')!r} v{found.get('version')},"

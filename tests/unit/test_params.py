@@ -273,8 +273,7 @@ def test_a_client_without_an_entry_under_run_takes_the_defaults():
 
 
 def test_a_fault_in_a_fixed_section_hides_no_fault_between_sections():
-    tree = put(small_params(), "tokens.contxt", 3)
-    faults = faults_of(put(tree, "scorers.detection.client", "jugde"))
+    faults = faults_of(small_params(tokens__contxt=3, scorers__detection__client="jugde"))
     assert len(faults) == 2
     assert any(fault.startswith("tokens.contxt: unknown key; did you mean 'context'?") for fault in faults)
     assert any(fault.startswith("scorers.detection.client: 'jugde'") for fault in faults)

@@ -74,8 +74,10 @@ def write_segment(
     Raises:
         NumericsError: an activation does not fit `dtype`.
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", under="ignore"):
         kept = activation.astype(dtype)
+    # What fires still fires: an activation below the smallest number of the dtype is kept as that number.
+    kept = np.where((kept == 0) & (activation != 0), np.copysign(np.finfo(dtype).smallest_subnormal, activation), kept).astype(dtype)
     if not np.isfinite(kept).all():
         worst = latent[~np.isfinite(kept)][0]
         raise NumericsError(

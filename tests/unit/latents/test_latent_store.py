@@ -170,3 +170,12 @@ def test_encoding_again_after_a_kill_continues_with_the_segments_that_are_there(
     write_segment(making, "segment-00000.safetensors", position.astype(np.uint32), latent, twice, 4, "float32")
     store = encoded(tmp_path, x, kept, batch_tokens=64)
     assert_holds(store, np.concatenate([2 * dense[:2048], dense[2048:]]))
+
+
+def test_an_activation_too_small_for_the_dtype_still_fires(tmp_path):
+    dense = planted()
+    dense[2, 0] = 1e-9
+    store = store_of(dense, tmp_path / "out", segment=64, dtype="float16")
+    position, activation = store.read(0)
+    assert position.tolist() == [2]
+    assert activation[0] > 0
