@@ -22,7 +22,11 @@ from latentry.store import read_table, work
 def main(name: str) -> None:
     """Choose latents and draw their examples and contrasts."""
     params = load_params()
-    tokens, activations, latents = Path("data/tokens"), Path("data/activations", params.saes[name].hookpoint), Path("data/latents", name)
+    tokens, activations, latents = (
+        Path("data/tokens"),
+        Path("data/activations", params.named("saes", name).hookpoint),
+        Path("data/latents", name),
+    )
     declared = params.slice("seed", "examples")
     with work(
         Path("data/examples", name), EXAMPLES, cell=f"examples@{name}", params=declared, inputs=[tokens, activations, latents]

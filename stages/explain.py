@@ -22,9 +22,11 @@ def main(name: str) -> None:
     """Explain one SAE's latents with every explainer."""
     params = load_params()
     use_threads(params.run.threads)
+    params.named("saes", name)
     examples = Path("data/examples", name)
+    models = [Path("data/models", model) for model in params.local_models(*params.explainers.values())]
     declared = params.slice("seed", "explainers", "clients", "max_failed_fraction")
-    with work(Path("data/explanations", name), EXPLANATIONS, cell=f"explain@{name}", params=declared, inputs=[examples]) as making:
+    with work(Path("data/explanations", name), EXPLANATIONS, cell=f"explain@{name}", params=declared, inputs=[examples, *models]) as making:
         if not making:
             return
         pool = open_pool(params.clients, params.run_of, str(device_of(params.run.device)))

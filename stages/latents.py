@@ -29,7 +29,7 @@ def main(name: str) -> None:
     """Check that the SAE fits, then encode everything and describe every latent."""
     params = load_params()
     use_threads(params.run.threads)
-    config = params.saes[name]
+    config = params.named("saes", name)
     model, tokens, activations = Path("data/models", params.subject.model), Path("data/tokens"), Path("data/activations", config.hookpoint)
     folder = Path("data/saes", name)
     declared = params.slice("seed", f"saes.{name}", "evaluation", "gate", "latents", "subject")

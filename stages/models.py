@@ -16,9 +16,10 @@ from latentry.store import cache_folder, work
 def main(model: str) -> None:
     """Obtain one model from its first source that has it."""
     params = load_params()
+    settings = params.named("models", model)
     with work(Path("data/models", model), MODEL, cell=f"models@{model}", params=params.slice(f"models.{model}")) as making:
         if making:
-            making.counts.update(obtain(model, params.models[model], params.sources(model), cache_folder("downloads"), making.folder))
+            making.counts.update(obtain(model, settings, params.sources(model), cache_folder("downloads"), making.folder))
 
 
 if __name__ == "__main__":

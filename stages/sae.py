@@ -22,7 +22,7 @@ def main(name: str) -> None:
     """Make one SAE and evaluate it; what it is worth is not judged here."""
     params = load_params()
     use_threads(params.run.threads)
-    config = params.saes[name]
+    config = params.named("saes", name)
     model, tokens, activations = Path("data/models", params.subject.model), Path("data/tokens"), Path("data/activations", config.hookpoint)
     declared = params.slice("seed", f"saes.{name}", "evaluation", "subject")
     with work(Path("data/saes", name), SAE, cell=f"sae@{name}", params=declared, inputs=[model, tokens, activations]) as making:

@@ -25,11 +25,13 @@ def main(name: str, scorer: str) -> None:
     """Judge every explanation of one SAE's latents with one scorer."""
     params = load_params()
     use_threads(params.run.threads)
-    config = params.scorers[scorer]
+    params.named("saes", name)
+    config = params.named("scorers", scorer)
+    models = [Path("data/models", model) for model in params.local_models(config)]
     examples, explanations = Path("data/examples", name), Path("data/explanations", name)
     declared = params.slice("seed", f"scorers.{scorer}", "clients", "max_failed_fraction")
     cell = f"score@{name}-{scorer}"
-    with work(Path("data/scores", name, scorer), SCORES, cell=cell, params=declared, inputs=[examples, explanations]) as making:
+    with work(Path("data/scores", name, scorer), SCORES, cell=cell, params=declared, inputs=[examples, explanations, *models]) as making:
         if not making:
             return
         built = _scorer(params, scorer, cell)

@@ -94,6 +94,7 @@ def _folder(
         inputs={path.as_posix(): manifest_digest(path) for path in inputs},
         counts=counts,
         files=files,
+        sizes={name: (folder / name).stat().st_size for name in files},
     )
     (folder / "manifest.json").write_text(json.dumps(dataclasses.asdict(manifest), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

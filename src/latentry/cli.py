@@ -13,7 +13,7 @@ from latentry.store import project_root
 
 def main() -> None:
     """Entry point of `latentry`."""
-    run_stage(lambda: commands(standalone_mode=False))
+    run_stage(commands)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,6 +25,8 @@ def commands() -> None:
 @commands.command()
 def check() -> None:
     """Say all that is wrong with params.yaml before anything is run or paid for."""
+    for said in preflight.mend_lock(project_root()):
+        click.echo(said, err=True)
     params = load_params()
     found = preflight.check(params)
     for unknown in found.not_checked:

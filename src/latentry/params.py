@@ -58,6 +58,24 @@ class Params(Section):
         whole = self.model_dump(mode="json", serialize_as_any=True)
         return {path: _under(whole, path) for path in paths}
 
+    def named(self, section: str, name: str) -> Any:
+        """One entry of a section of names.
+
+        Raises:
+            ParamsError: there is none of that name.
+        """
+        entries = getattr(self, section)
+        if name not in entries:
+            raise ParamsError(section, [f"there is no {name!r}{nearest(name, entries)}"])
+        return entries[name]
+
+    def local_models(self, *entries: VariantConfig) -> list[str]:
+        """The models under `models` that explainers or scorers run in this process: their own, and those of their clients."""
+        asked = [self.clients[client] for entry in entries if (client := getattr(entry, "client", None))]
+        return sorted(
+            {one.model for one in (*entries, *asked) if getattr(one, "model", None) in self.models and one.kind != "openai_compatible"}
+        )
+
     def sources(self, name: str) -> list[VariantConfig]:
         """The sources of one model, in order."""
         return [variant("models", source["kind"]).Config(**source) for source in self.models[name].sources]
@@ -93,7 +111,7 @@ def parse_params(raw: Any, source: str = "params.yaml") -> Params:
     if not isinstance(raw, dict):
         raise ParamsError(source, [f"holds {type(raw).__name__}, wanted sections"])
     faults: list[str] = []
-    tree = dict(raw)
+    tree = {section: value for section, value in raw.items() if (section, value) != ("run", None)}
     _parse_variants(tree, faults)
     params = _validated(Params, tree, "", faults)
     whole, left_out = (params, set[str]()) if params else _without_faults(tree)
@@ -181,18 +199,23 @@ def _validated(model: type[M], tree: Mapping[str, Any], path: str, faults: list[
     try:
         return model.model_validate(tree)
     except ValidationError as error:
+        said: dict[str, list[str]] = {}
         for fault in error.errors():
-            faults.append(_sentence(model, path, fault))
+            place, sentence = _sentence(model, path, fault)
+            said.setdefault(place, []).append(sentence)
+        faults += [f"{place}: {', or '.join(sentences)}" for place, sentences in said.items()]
     return None
 
 
-def _sentence(model: type[BaseModel], path: str, fault: Mapping[str, Any]) -> str:
-    place = ".".join(str(part) for part in (path, *fault["loc"]) if str(part)) or "the whole"
+def _sentence(model: type[BaseModel], path: str, fault: Mapping[str, Any]) -> tuple[str, str]:
+    """Where a fault is, and what it is. The tags that pydantic puts into the place for a union's members are left out."""
+    location = [part for part in fault["loc"] if not (isinstance(part, str) and "[" in part)]
+    place = ".".join(str(part) for part in (path, *location) if str(part)) or "the whole"
     if fault["type"] == "extra_forbidden":
-        return f"{place}: unknown key{nearest(str(fault['loc'][-1]), _fields_at(model, fault['loc'][:-1]))}"
+        return place, f"unknown key{nearest(str(location[-1]), _fields_at(model, tuple(location[:-1])))}"
     if fault["type"] == "missing":
-        return f"{place}: is missing"
-    return f"{place}: is {fault['input']!r}; {fault['msg'].removeprefix('Value error, ').rstrip('.').lower()}"
+        return place, "is missing"
+    return place, f"is {fault['input']!r}; {fault['msg'].removeprefix('Value error, ').rstrip('.').lower()}"
 
 
 def _fields_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
@@ -234,7 +257,20 @@ def _cross_faults(params: Params) -> list[str]:
         must_name(f"scorers.{name}.contrast", contrast, "examples.contrasts", params.examples.contrasts, own)
     for name in params.run.clients:
         must_name(f"run.clients.{name}", name, "clients", params.clients)
-    return faults + list(_size_faults(params))
+    return faults + list(_size_faults(params)) + list(_cell_faults(params))
+
+
+def _cell_faults(params: Params) -> Iterator[str]:
+    """DVC names a cell `sae-scorer`: two cells of one name would be one cell."""
+    cells: dict[str, tuple[str, str]] = {}
+    for cell in ((sae, scorer) for sae in params.saes for scorer in params.scorers):
+        other = cells.setdefault("-".join(cell), cell)
+        if other != cell:
+            yield f"scorers.{cell[1]}: with SAE {cell[0]!r} it has the cell name {'-'.join(cell)!r}, as {other[1]!r} has with {other[0]!r}; rename one"
+    for name, sae in params.saes.items():
+        width, asked = getattr(sae, "width", None), params.examples.latents
+        if width is not None and asked != "all" and max(asked) >= width:
+            yield f"examples.latents: {max(asked)} is no latent of SAE {name!r}, which has 0 to {width - 1}"
 
 
 def _size_faults(params: Params) -> Iterator[str]:

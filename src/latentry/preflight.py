@@ -33,6 +33,19 @@ def check(params: Params, models: Path = Path("data/models")) -> Found:
     return Found(faults=tuple(faults), not_checked=tuple(not_checked))
 
 
+def mend_lock(root: Path) -> Iterator[str]:
+    """Set aside a dvc.lock that a kill cut short while DVC wrote it: DVC itself would refuse to go on.
+
+    Finished stages are in DVC's cache, so nothing is run again for it.
+    """
+    lock = root / "dvc.lock"
+    if lock.is_file() and not re.match(r"schema: '?2", lock.read_text(encoding="utf-8", errors="replace")):
+        aside = root / ".cache" / "dvc.lock.broken"
+        aside.parent.mkdir(exist_ok=True)
+        lock.replace(aside)
+        yield f"{lock} was cut short, as by a kill; set aside as {aside}: finished stages come back from DVC's cache"
+
+
 def _corpus_faults(params: Params) -> Iterator[str]:
     try:
         documents = variant("corpora", params.corpus.kind).build(params.corpus).documents()
@@ -76,6 +89,9 @@ def _device_faults(params: Params) -> Iterator[str]:
     import torch
 
     try:
-        torch.empty(0, device=device_of(params.run.device))
+        device = device_of(params.run.device)
+        torch.empty(0, device=device)
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
     except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without that kind of device
         yield f"run.device: {params.run.device!r} is no device ({str(error).splitlines()[0]}); auto, cpu, cuda or cuda:1"

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
+from safetensors import SafetensorError
+
 from latentry.errors import LatentryError
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_stage(main: Callable[[], object]) -> NoReturn:
-    """Run a stage's command; our own errors end with their message and exit code, all others with a traceback."""
+    """Run a stage's command; our own errors, and those of disks, end with their message and exit code, all others with a traceback."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -29,6 +31,9 @@ def run_stage(main: Callable[[], object]) -> NoReturn:
     except LatentryError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(error.exit_code) from None
+    except (OSError, SafetensorError) as error:  # a full disk, a file that cannot be read or written
+        sys.stderr.write(f"error: {error}; what was committed before is kept: mend that and run again\n")
+        raise SystemExit(1) from None
     raise SystemExit(0)
 
 

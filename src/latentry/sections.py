@@ -138,7 +138,7 @@ class ExampleSettings(Section):
     """Tokens in a window."""
     n_latents: Count
     """Eligible latents wanted of each SAE: the head of a seeded permutation."""
-    latents: Literal["all"] | tuple[Annotated[int, Field(ge=0)], ...] = "all"
+    latents: Literal["all"] | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = "all"
     min_examples: Annotated[int, Field(ge=10)] = 200
     """Distinct activating windows that a latent needs."""
     split_by: Literal["document", "context"] = "document"

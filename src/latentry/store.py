@@ -76,6 +76,8 @@ class Manifest:
     counts: Mapping[str, Any]
     files: Mapping[str, str]
     """sha256 of each file beside the manifest, by relative path."""
+    sizes: Mapping[str, int]
+    """Bytes of each of them."""
 
 
 def read_manifest(folder: Path, contract: Contract) -> Manifest:
@@ -102,10 +104,23 @@ def read_manifest(folder: Path, contract: Contract) -> Manifest:
 
 
 def manifest_digest(folder: Path) -> str:
-    """Digest that stands for a folder and, through the chain of inputs, for all it was made from."""
+    """Digest that stands for a folder and, through the chain of inputs, for all it was made from.
+
+    Raises:
+        ContractError: the folder is not complete, or one of its files is missing or has another size.
+    """
     path = folder / MANIFEST
-    if not path.is_file():
-        raise ContractError(f"{folder}: holds no complete results (no {MANIFEST}); rerun `dvc repro` for it")
+    rerun = "delete the folder and run `dvc repro` again"
+    try:
+        sizes = json.loads(path.read_text(encoding="utf-8"))["sizes"]
+    except FileNotFoundError:
+        raise ContractError(f"{folder}: holds no complete results (no {MANIFEST}); run `dvc repro` for it") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ContractError(f"{path}: is no manifest of latentry's ({error}); {rerun}") from error
+    for name, size in sizes.items():
+        found = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if found != size:
+            raise ContractError(f"{folder / name}: {'is missing' if found is None else f'has {found} bytes'}, written were {size}; {rerun}")
     return file_digest(path)
 
 
@@ -227,6 +242,7 @@ def work(
             inputs=read,
             counts=making.counts,
             files={path.relative_to(folder).as_posix(): file_digest(path) for path in files},
+            sizes={path.relative_to(folder).as_posix(): path.stat().st_size for path in files},
         )
         making.write_json(MANIFEST, dataclasses.asdict(manifest))
         _move(folder, out)

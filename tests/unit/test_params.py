@@ -277,3 +277,27 @@ def test_a_fault_in_a_fixed_section_hides_no_fault_between_sections():
     assert len(faults) == 2
     assert any(fault.startswith("tokens.contxt: unknown key; did you mean 'context'?") for fault in faults)
     assert any(fault.startswith("scorers.detection.client: 'jugde'") for fault in faults)
+
+
+def test_two_cells_of_one_name_are_a_fault():
+    tree = small_params()
+    sae, scorer = tree["saes"]["topk-64"], tree["scorers"]["embedding"]
+    tree["saes"] = {"a": sae, "a-b": sae}
+    tree["scorers"] = {"b-c": {**scorer, "kind": "embedding"}, "c": {**scorer, "kind": "embedding"}}
+    assert "'a-b-c'" in only_fault(faults_of(tree))
+
+
+@pytest.mark.parametrize("latents", [[], [0, 64]])
+def test_latents_that_no_sae_has_are_a_fault(latents):
+    assert "examples.latents" in only_fault(faults_with("examples.latents", latents))
+
+
+def test_an_unknown_name_on_the_command_line_is_told_with_the_nearest():
+    with pytest.raises(ParamsError, match="did you mean 'topk-64'"):
+        parse_params(small_params()).named("saes", "topk-46")
+
+
+def test_the_models_that_a_scorer_runs_here_are_its_own_and_its_clients():
+    params = parse_params(small_params())
+    assert params.local_models(params.scorers["embedding"]) == ["encoder"]
+    assert params.local_models(params.scorers["detection"]) == [params.clients["judge"].model]

@@ -12,7 +12,7 @@ from latentry.contracts import MODEL
 from latentry.errors import ParamsError
 from latentry.models.random import Config, build
 from latentry.params import Params, parse_params
-from latentry.preflight import Found, check
+from latentry.preflight import Found, check, mend_lock
 from planted_folders import finish
 from small_params import small_params
 
@@ -132,3 +132,13 @@ def test_the_command_fails_with_all_faults():
     assert isinstance(result.exception, ParamsError)
     assert len(result.exception.faults) == 2
     assert result.exception.exit_code == 2
+
+
+def test_a_lock_that_a_kill_cut_short_is_set_aside_and_a_whole_one_is_left(tmp_path):
+    lock = tmp_path / "dvc.lock"
+    lock.write_text("")
+    assert len(list(mend_lock(tmp_path))) == 1
+    assert not lock.exists()
+    lock.write_text("schema: '2.0'\nstages: {}\n")
+    assert list(mend_lock(tmp_path)) == []
+    assert lock.exists()

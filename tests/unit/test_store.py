@@ -424,4 +424,26 @@ def test_a_manifest_is_plain_json_without_nan():
         "inputs",
         "counts",
         "files",
+        "sizes",
     }
+
+
+@pytest.mark.parametrize("harm", ["truncated", "missing"])
+def test_an_input_whose_file_is_damaged_is_refused_before_it_is_read(harm):
+    make(Path("in"))
+    file = Path("in", next(iter(json.loads(Path("in", MANIFEST).read_text())["files"])))
+    if harm == "missing":
+        file.unlink()
+    else:
+        content = file.read_bytes()
+        file.unlink()
+        file.write_bytes(content[:-1])
+    with pytest.raises(ContractError, match=r"run `dvc repro`"):
+        manifest_digest(Path("in"))
+
+
+def test_an_empty_manifest_is_refused():
+    make(Path("in"))
+    Path("in", MANIFEST).write_text("")
+    with pytest.raises(ContractError, match="is no manifest"):
+        manifest_digest(Path("in"))

@@ -211,7 +211,7 @@ def test_an_identity_without_a_lock_follows_the_manifests_wherever_they_stand(pu
         return identity.identity_of({}, identity.cell_stages("topk-1k", SCORERS), data, identity.cell_folders(data, "topk-1k", SCORERS), 1)
 
     assert of(copied) == of(published[0] / "data")
-    (copied / "explanations" / "topk-1k" / "manifest.json").write_text("{}")
+    (copied / "explanations" / "topk-1k" / "manifest.json").write_text('{"sizes": {}}')
     assert of(copied) != of(published[0] / "data")
 
 

@@ -8,6 +8,7 @@ import asyncio
 import ipaddress
 import math
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -69,15 +70,16 @@ class OpenAICompatible:
         try:
             async with asyncio.timeout(self._timeout_s):
                 completion = await self._connected().chat.completions.create(**self._body(request))
+            return self._reply(request, completion)
         except (TimeoutError, openai.APITimeoutError):
             raise TransientError(f"{self._base_url}: no answer within {self._timeout_s:g} s") from None
         except openai.APIConnectionError as error:
             raise TransientError(f"{self._base_url}: cannot be reached ({self._clean(error.__cause__ or error)})", is_down=True) from None
         except openai.APIStatusError as error:
             return self._refusal(error.status_code, error.body, dict(error.response.headers))
-        except (openai.APIError, ValueError) as error:
+        except (openai.APIError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+            # The openai library does not check a reply's shape: what a field really holds shows only when it is used.
             return client_error(f"{self._base_url}: answered with what is no chat completion ({self._clean(error)})")
-        return self._reply(request, completion)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -113,8 +115,10 @@ class OpenAICompatible:
         choices = getattr(completion, "choices", None)
         if not choices or getattr(choices[0], "message", None) is None:
             return self._no_choice(completion)
-        choice, usage = choices[0], completion.usage
+        choice, usage = choices[0], getattr(completion, "usage", None)
         text = choice.message.content or ""
+        if not isinstance(text, str):
+            return self._no_choice(completion)
         status, detail = _ending(choice, is_one_token=bool(request.alternatives))
         alternatives = _first_token(choice) if request.alternatives else {}
         if request.alternatives and not alternatives and status is Status.OK:
@@ -124,9 +128,9 @@ class OpenAICompatible:
             text=self._clean(text, whole=True),
             detail=self._clean(detail),
             alternatives=alternatives,
-            prompt_tokens=usage.prompt_tokens or 0 if usage else 0,
-            reply_tokens=usage.completion_tokens or 0 if usage else 0,
-            model=completion.model or self._config.model,
+            prompt_tokens=_count(usage, "prompt_tokens"),
+            reply_tokens=_count(usage, "completion_tokens"),
+            model=self._clean(getattr(completion, "model", None) or self._config.model, whole=True),
         )
 
     def _no_choice(self, completion: Any) -> Reply:
@@ -134,7 +138,9 @@ class OpenAICompatible:
         error = getattr(completion, "error", None)
         if isinstance(error, Mapping) and isinstance(error.get("code"), int):
             return self._refusal(error["code"], error, {})
-        shown = completion if isinstance(completion, str) else getattr(completion, "model_dump_json", lambda: repr(completion))()
+        dump = getattr(completion, "model_dump_json", None)
+        # Without its warnings: that the fields hold other types than declared is what this reply says.
+        shown = completion if isinstance(completion, str) else dump(warnings=False) if dump else repr(completion)
         return client_error(f"{self._base_url}: answered with what is no chat completion: {self._clean(shown)}")
 
     def _refusal(self, code: int, body: Any, headers: Mapping[str, str]) -> Reply:
@@ -160,28 +166,41 @@ class OpenAICompatible:
         return client_error(where, self._config.model)
 
     def _clean(self, said: object, *, whole: bool = False) -> str:
-        text = str(said) if self._key is None else str(said).replace(self._key, "***")
+        text = _storable(str(said) if self._key is None else str(said).replace(self._key, "***"))
         return text if whole else " ".join(text.split())[:_EXCERPT]
+
+
+def _storable(text: str) -> str:
+    """Without the halves of characters that JSON can spell and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _count(usage: Any, name: str) -> int:
+    found = getattr(usage, name, None)
+    return found if isinstance(found, int) else 0
 
 
 def _ending(choice: Any, *, is_one_token: bool) -> tuple[Status, str]:
     refusal = getattr(choice.message, "refusal", None)
-    if choice.finish_reason == "content_filter" or refusal:
+    finish = getattr(choice, "finish_reason", None)
+    if finish == "content_filter" or refusal:
         return Status.REFUSED, refusal or "stopped by the endpoint's content filter"
-    if choice.finish_reason == "length" and not is_one_token:
+    if finish == "length" and not is_one_token:
         return Status.TRUNCATED, "cut at max_tokens"
     return Status.OK, ""
 
 
 def _first_token(choice: Any) -> dict[str, float]:
-    """Log-probabilities of the first token's alternatives, by exact text."""
-    content = choice.logprobs.content if choice.logprobs else None
+    """Log-probabilities of the first token's alternatives, by exact text; entries that say none are left out."""
+    logprobs = getattr(choice, "logprobs", None)
+    content = logprobs.content if logprobs else None
     if not content:
         return {}
     found: dict[str, float] = {}
     for entry in (*(content[0].top_logprobs or ()), content[0]):
-        if math.isfinite(entry.logprob):
-            found.setdefault(entry.token, entry.logprob)
+        token, logprob = getattr(entry, "token", None), getattr(entry, "logprob", None)
+        if isinstance(token, str) and isinstance(logprob, int | float) and math.isfinite(logprob):
+            found.setdefault(_storable(token), logprob)
     return found
 
 
@@ -204,7 +223,12 @@ def _checked_url(url: str | None, name: str) -> str:
     where = f"run.clients.{name}.base_url"
     if not url:
         raise ParamsError(where, ["is missing: the endpoint's URL, such as https://api.openai.com/v1 or http://localhost:8000/v1"])
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # read only when asked for
+    except ValueError:
+        # Neither the URL nor the reason is shown: both can hold a password.
+        raise ParamsError(where, ["is no URL of an endpoint: its host or port cannot be read; such as https://api.openai.com/v1"]) from None
     if parts.username or parts.password:
         raise ParamsError(where, ["holds a user or password: keys come from the environment only; set key_env to the variable's name"])
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -225,6 +249,9 @@ def _is_loopback(url: str) -> bool:
 
 
 def _key(key_env: str | None, url: str, name: str) -> str | None:
+    if key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_env):
+        fault = "is no name of an environment variable; it is not shown in case it is a key"
+        raise ParamsError(f"run.clients.{name}.key_env", [f"key_env {fault}; export the key in a variable and give that one's name"])
     key = os.environ.get(key_env, "").strip() if key_env else ""
     if key_env and not key and not _is_loopback(url):
         raise ParamsError(f"run.clients.{name}.key_env", [f"the environment has no {key_env}, the key for {url}; export it and run again"])

@@ -98,7 +98,15 @@ class Files:
     def _document(self, name: object, text: object, place: str) -> Document:
         if not isinstance(text, str):
             raise CorpusError(f"{place}: {self._config.text!r} holds {type(text).__name__}, wanted text")
-        return Document(name=str(name) if name is not None else place, text=text)
+        document = Document(name=str(name) if name is not None else place, text=text)
+        try:
+            (document.name + text).encode()
+        except UnicodeEncodeError as error:
+            raise CorpusError(
+                f"{place}: holds half a character ({error.object[error.start]!a}, a lone surrogate), which no UTF-8 file can keep;"
+                " put the whole character in its place, or take it out"
+            ) from error
+        return document
 
 
 def _suffix(path: Path) -> str:
@@ -107,4 +115,5 @@ def _suffix(path: Path) -> str:
 
 def _open(path: Path) -> IO[str]:
     opener = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix)
-    return io.TextIOWrapper(opener(path), encoding="utf-8", newline="") if opener else path.open(encoding="utf-8", newline="")
+    # utf-8-sig: a byte order mark, which some editors write, is no part of the text.
+    return io.TextIOWrapper(opener(path), encoding="utf-8-sig", newline="") if opener else path.open(encoding="utf-8-sig", newline="")

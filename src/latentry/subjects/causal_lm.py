@@ -67,8 +67,9 @@ class Subject:
             HookpointError: a hookpoint was not reached, or gives no tensor of that shape.
         """
         found: dict[str, Tensor] = {}
-        with self._reading(found), contextlib.suppress(_Reached):
-            self._model(input_ids=self._ids(tokens), use_cache=False)
+        ids = self._ids(tokens)
+        with self._reading(found, ids.shape), contextlib.suppress(_Reached):
+            self._model(input_ids=ids, use_cache=False)
         missing = [name for name in self.hookpoints if name not in found]
         if missing:
             raise HookpointError(f"subject.hookpoints: {missing} were not reached by a forward pass; name modules that run on text")
@@ -80,7 +81,7 @@ class Subject:
     ) -> Float[Tensor, "context position_less_1"]:
         """Loss in nats of each token after the first, optionally with the activations of one hookpoint replaced."""
         ids = self._ids(tokens)
-        with self._patched(replace):
+        with self._patched(replace, ids.shape):
             logits = self._model(input_ids=ids, use_cache=False).logits
         losses = nn.functional.cross_entropy(logits[:, :-1].float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         return losses.view(ids.shape[0], -1)
@@ -97,11 +98,11 @@ class Subject:
         return torch.from_numpy(tokens.astype(np.int64)).to(self._device)
 
     @contextlib.contextmanager
-    def _reading(self, found: dict[str, Tensor]) -> Iterator[None]:
+    def _reading(self, found: dict[str, Tensor], shape: torch.Size) -> Iterator[None]:
         hooks = []
 
         def keep(point: Hookpoint, value: Any) -> None:
-            found[point.name] = _activations_in(value, point)
+            found[point.name] = _activations_in(value, point, shape)
             if len(found) == len(self.hookpoints):
                 raise _Reached
 
@@ -114,7 +115,7 @@ class Subject:
                 hook.remove()
 
     @contextlib.contextmanager
-    def _patched(self, replace: tuple[str, Replace] | None) -> Iterator[None]:
+    def _patched(self, replace: tuple[str, Replace] | None, shape: torch.Size) -> Iterator[None]:
         if replace is None:
             yield
             return
@@ -122,7 +123,7 @@ class Subject:
         point = self.hookpoints[name]
 
         def patch(value: Any) -> Any:
-            new = function(_activations_in(value, point))
+            new = function(_activations_in(value, point, shape))
             return (new, *value[1:]) if isinstance(value, tuple) else new
 
         hook = _hook(self._modules[point.module], point.side, patch)
@@ -190,12 +191,18 @@ def _hook(module: nn.Module, side: str, function: Callable[[Any], Any]) -> Any:
     return module.register_forward_pre_hook(before, with_kwargs=True)
 
 
-def _activations_in(value: Any, point: Hookpoint) -> Tensor:
+def _activations_in(value: Any, point: Hookpoint, shape: torch.Size) -> Tensor:
+    """The activations in what passes a hookpoint; `shape` is the token ids' [context, position]."""
     first = value[0] if isinstance(value, tuple) and value else value
     if not isinstance(first, Tensor) or first.dim() != 3:
         kind = f"a tensor of {first.dim()} axes" if isinstance(first, Tensor) else type(first).__name__
         raise HookpointError(
             f"subject.hookpoints.{point.name}: the {point.side} of {point.module!r} is {kind}, wanted a tensor [context, position, d_in];"
             " name a layer, an attention or an MLP module"
+        )
+    if first.shape[:2] != shape:
+        raise HookpointError(
+            f"subject.hookpoints.{point.name}: the {point.side} of {point.module!r} is a tensor of shape {list(first.shape)}, wanted"
+            f" [{shape[0]}, {shape[1]}, d_in], one vector per token; name a layer, an attention or an MLP module"
         )
     return first

@@ -59,8 +59,54 @@ def test_each_unhappy_answer_is_a_status_with_a_reason(pool_at, answer, status):
     assert reply.detail
 
 
+def test_half_characters_in_a_reply_are_replaced_and_the_reply_is_kept(pool_at):
+    answer = completion("sea \ud83d", logprobs={"\ud83d": -0.5, "no": -1.0})
+    reply, _ = answer_of(pool_at, answer, alternatives=("yes", "no"))
+    assert (reply.status, reply.text, dict(reply.alternatives)) == (Status.OK, "sea ?", {"?": -0.5, "no": -1.0})
+    refused, _ = answer_of(pool_at, completion(None, refusal="no \ud83d"))
+    assert (refused.status, refused.detail) == (Status.REFUSED, "no ?")
+
+
+def odd(**changes) -> Answer:
+    """A completion with log-probabilities whose choice differs in these fields."""
+    body = completion("yes", logprobs={"yes": -0.1}).body
+    return Answer(body={**body, "choices": [{**body["choices"][0], **changes}]})
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
 @pytest.mark.parametrize(
-    "url", [None, "http://judge.example.org/v1", "ftp://localhost/v1", "localhost:8000", "https://me:sk-1@example.org/v1"]
+    ("answer", "status"),
+    [
+        (odd(logprobs={"content": [{"token": "yes", "logprob": None, "top_logprobs": None}]}), Status.OK),
+        (odd(logprobs={"content": [{"token": "yes", "logprob": "low", "top_logprobs": []}]}), Status.OK),
+        (odd(logprobs={"content": [{"token": 7, "logprob": -0.1, "top_logprobs": [3, None]}]}), Status.OK),
+        (odd(logprobs={"content": 7}), Status.CLIENT_ERROR),
+        (odd(logprobs="none"), Status.CLIENT_ERROR),
+        (odd(message="yes"), Status.CLIENT_ERROR),
+        (odd(message={"role": "assistant", "content": ["yes"]}), Status.CLIENT_ERROR),
+        (Answer(body={"choices": 7, "model": "\ud83d"}), Status.CLIENT_ERROR),
+        (Answer(body={"choices": {"a": 1}}), Status.CLIENT_ERROR),
+        (Answer(body={"choices": [{"message": {"content": "yes"}}], "usage": "much"}), Status.OK),
+    ],
+)
+def test_a_reply_of_unexpected_shape_is_a_row_with_a_status(pool_at, answer, status):
+    reply, _ = answer_of(pool_at, answer, alternatives=("yes", "no"))
+    assert (reply.status, dict(reply.alternatives)) == (status, {})
+    assert reply.detail
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        None,
+        "http://judge.example.org/v1",
+        "ftp://localhost/v1",
+        "localhost:8000",
+        "https://me:sk-1@example.org/v1",
+        "http://[::1/v1",
+        "http://localhost:99999/v1",
+        "https://me:sk-1/v1",
+    ],
 )
 def test_an_endpoint_that_is_none_or_unsafe_is_refused_before_any_call(tmp_path, url):
     with pytest.raises(ParamsError, match=r"run\.clients\.judge\.base_url") as raised:
@@ -74,6 +120,14 @@ def test_a_missing_key_is_named_by_its_variable(tmp_path, monkeypatch):
     with pytest.raises(ParamsError, match="JUDGE_KEY"):
         build(config, name="judge", run=Run(base_url="https://example.org/v1", key_env="JUDGE_KEY"), models=tmp_path, device="cpu")
     assert build(config, name="judge", run=Run(base_url="http://[::1]:8000/v1", key_env="JUDGE_KEY"), models=tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("url", ["https://example.org/v1", "http://localhost:8000/v1"])
+def test_a_key_given_in_place_of_its_variable_is_not_shown(tmp_path, url):
+    run = Run(base_url=url, key_env="sk-secret-1")
+    with pytest.raises(ParamsError, match="key_env is no name of an environment variable") as raised:
+        build(Config(kind="openai_compatible", model="m"), name="judge", run=run, models=tmp_path, device="cpu")
+    assert "secret" not in str(raised.value)
 
 
 def test_a_key_of_another_endpoint_is_never_sent(pool_at, monkeypatch):

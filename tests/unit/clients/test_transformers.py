@@ -60,7 +60,7 @@ def folder(request, tmp_path_factory) -> Path:
     model = LlamaForCausalLM(LlamaConfig(**SIZES)) if request.param == "llama" else Qwen2ForCausalLM(Qwen2Config(**SIZES))
     model.save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
-    (folder / "manifest.json").write_text(json.dumps({"contract": "model"}))
+    (folder / "manifest.json").write_text(json.dumps({"contract": "model", "sizes": {}}))
     return folder
 
 
@@ -202,5 +202,5 @@ def test_requests_that_share_a_long_beginning_are_answered_together(folder):
 def test_the_identity_names_weights_and_numbers_not_the_device(folder):
     one = client_of(folder)
     assert set(one.identity) == {"kind", "weights", "dtype"}
-    (folder / "manifest.json").write_text(json.dumps({"contract": "model", "other": 1}))
+    (folder / "manifest.json").write_text(json.dumps({"contract": "model", "other": 1, "sizes": {}}))
     assert client_of(folder).identity["weights"] != one.identity["weights"]

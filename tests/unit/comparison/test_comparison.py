@@ -41,7 +41,9 @@ def put(folder, contract, tables, others=()):
         pq.write_table(pa.Table.from_pylist(rows, schema=contract.tables[name]), folder / name)
     for name, value in dict(others).items():
         (folder / name).write_text(json.dumps(value))
-    manifest = Manifest(contract=contract.name, version=contract.version, cell="", key="", params={}, inputs={}, counts={}, files={})
+    manifest = Manifest(
+        contract=contract.name, version=contract.version, cell="", key="", params={}, inputs={}, counts={}, files={}, sizes={}
+    )
     (folder / "manifest.json").write_text(json.dumps(asdict(manifest)))
 
 

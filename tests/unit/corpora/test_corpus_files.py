@@ -97,6 +97,20 @@ def test_what_cannot_be_read_is_told_with_its_file_and_row(tmp_path, name, conte
         documents(tmp_path / name)
 
 
+@pytest.mark.parametrize("row", [b'{"text": "a \\ud83d b"}', b'{"text": "b", "name": "\\ud83d"}'])
+def test_half_a_character_is_told_with_its_place_and_what_to_do(tmp_path, row):
+    (tmp_path / "rows.jsonl").write_bytes(b'{"text": "\\ud83d\\ude42"}\n' + row)
+    with pytest.raises(CorpusError, match=r"^rows\.jsonl:2: holds half a character .*; put the whole character in its place"):
+        documents(tmp_path / "rows.jsonl")
+
+
+@pytest.mark.parametrize(("ending", "write"), PACKED)
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path, ending, write):
+    for name, content in (("a.txt", "sea"), ("b.jsonl", '{"text": "sea"}')):
+        write(tmp_path / (name + ending), content.encode("utf-8-sig"))
+    assert [text for _, text in documents(tmp_path)] == ["sea", "sea"]
+
+
 def test_a_missing_column_is_told_with_those_there_are(tmp_path):
     pq.write_table(pa.table({"body": ["a"], "id": [1]}), tmp_path / "rows.parquet")
     with pytest.raises(CorpusError, match=r"has no column 'text' \(there are: body, id\)"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from safetensors.numpy import save_file
 
 from latentry.errors import SourceError
@@ -139,6 +140,14 @@ def test_nothing_fetched_stays_behind_in_the_downloads(tmp_path):
     assert list((tmp_path / "downloads").iterdir()) == []
 
 
+def test_what_a_killed_run_left_of_this_model_is_removed_and_of_others_is_kept(tmp_path):
+    names = ["m.partial-abc_1234", "m-2.partial-abc_1234", "m.partial-b.partial-abc_1234", "xm.partial-abc_1234", "packages"]
+    for name in names:
+        (tmp_path / "downloads" / name).mkdir(parents=True)
+    obtain("m", folder_settings(), [folder_source(model_folder(tmp_path / "source"))], tmp_path / "downloads", tmp_path / "into")
+    assert {path.name for path in (tmp_path / "downloads").iterdir()} == set(names[1:])
+
+
 def test_numbered_packages_are_written_out_in_numeric_order():
     assert expanded(("a-{9..11}==2", "b==1")) == ["a-9==2", "a-10==2", "a-11==2", "b==1"]
 
@@ -178,6 +187,42 @@ def test_another_version_of_a_package_that_lies_there_is_not_taken(tmp_path, mon
     wheel(tmp_path / "downloads", "pkg", {"pkg/a.txt": b"old"}, version="0.9")
     with pytest.raises(SourceError, match=r"package pkg==1\.0: cannot be downloaded \(.*pkg==1\.0.*\); name another source"):
         fetch_packages(tmp_path, requirements=("pkg==1.0",), member="*.txt")
+
+
+def offer(tmp_path: Path, monkeypatch, cut: int | None) -> Path:
+    """An index of one package, of whose wheel only the first bytes are there; the same wheel lies damaged in the downloads."""
+    shelf = tmp_path / "shelf"
+    info = "pkg-1.0.dist-info"
+    about = {f"{info}/METADATA": b"Metadata-Version: 2.1\nName: pkg\nVersion: 1.0\n", f"{info}/WHEEL": b"Wheel-Version: 1.0\n"}
+    wheel(shelf, "pkg", {"pkg/a.txt": b"whole" * 50, **about, f"{info}/RECORD": b""})
+    name = "pkg-1.0-py3-none-any.whl"
+    whole = (shelf / "packages" / name).read_bytes()
+    (shelf / "packages" / name).write_bytes(whole[:cut])
+    lying = tmp_path / "downloads" / "packages" / name
+    lying.parent.mkdir(parents=True)
+    lying.write_bytes(whole.replace(b"whole", b"wh0le", 1))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf / "packages"))
+    return lying
+
+
+def test_a_damaged_package_is_removed_and_downloaded_once_more(tmp_path, monkeypatch):
+    offer(tmp_path, monkeypatch, cut=None)
+    assert (fetch_packages(tmp_path, requirements=("pkg==1.0",), member="*.txt") / "a.txt").read_bytes() == b"whole" * 50
+
+
+def test_a_package_that_comes_damaged_again_gives_way_to_the_next_source(tmp_path, monkeypatch):
+    lying = offer(tmp_path, monkeypatch, cut=60)
+    sources = [PackagesConfig(kind="packages", requirements=("pkg==1.0",), member="*.txt"), folder_source(model_folder(tmp_path / "good"))]
+    found = obtain("m", folder_settings(), sources, tmp_path / "downloads", tmp_path / "into")
+    assert found["source"] == "folder"
+    assert not lying.exists()
+
+
+@pytest.mark.parametrize("loose", ["pkg", "pkg>=1.0", "pkg==", "--index-url==1"])
+def test_a_requirement_that_is_not_pinned_is_a_fault_of_the_params(loose):
+    with pytest.raises(ValidationError, match="wanted name==version"):
+        PackagesConfig(kind="packages", requirements=("a-{1..2}==1.0", loose), member="*")
 
 
 def test_the_hub_without_a_network_is_a_reason_and_no_crash(tmp_path):

@@ -204,6 +204,13 @@ def test_nested_outputs_and_other_axes_are_told_by_what_they_are(llama, wrap, ki
         subject_of(llama, point("model.layers.1.mlp")).activations(TOKENS)
 
 
+def test_a_module_without_one_vector_per_token_is_told_by_its_shape(llama):
+    subject = subject_of(llama, point("model.rotary_emb"))
+    for run in (subject.activations, lambda tokens: subject.token_losses(tokens, ("here", lambda x: x))):
+        with pytest.raises(HookpointError, match=r"is a tensor of shape \[1, 7, 8\], wanted \[3, 7, d_in\]"):
+            run(TOKENS)
+
+
 def test_a_module_that_text_does_not_reach_is_told(llama):
     llama.model.spare = nn.Linear(2, 2)
     with pytest.raises(HookpointError, match=r"\['here'\] were not reached"):
