@@ -72,9 +72,8 @@ class Params(Section):
     def local_models(self, *entries: VariantConfig) -> list[str]:
         """The models under `models` that explainers or scorers run in this process: their own, and those of their clients."""
         asked = [self.clients[client] for entry in entries if (client := getattr(entry, "client", None))]
-        return sorted(
-            {one.model for one in (*entries, *asked) if getattr(one, "model", None) in self.models and one.kind != "openai_compatible"}
-        )
+        named = {getattr(one, "model", None) for one in (*entries, *asked) if one.kind != "openai_compatible"}
+        return sorted(name for name in named if name in self.models)
 
     def sources(self, name: str) -> list[VariantConfig]:
         """The sources of one model, in order."""

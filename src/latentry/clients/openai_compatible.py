@@ -249,8 +249,8 @@ def _is_loopback(url: str) -> bool:
 
 
 def _key(key_env: str | None, url: str, name: str) -> str | None:
-    if key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_env):
-        fault = "is no name of an environment variable; it is not shown in case it is a key"
+    if key_env and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", key_env):
+        fault = "is no name of an environment variable (capital letters, digits, _); it is not shown in case it is a key"
         raise ParamsError(f"run.clients.{name}.key_env", [f"key_env {fault}; export the key in a variable and give that one's name"])
     key = os.environ.get(key_env, "").strip() if key_env else ""
     if key_env and not key and not _is_loopback(url):
