@@ -49,7 +49,10 @@ ui: $(INSTALLED) ## Open the comparison in MLflow
 	@latentry ui
 
 lint: $(INSTALLED)
-	@ruff check . && ruff format --check -q . && pyright && lint-imports --no-cache > .cache/lint-imports.log || { cat .cache/lint-imports.log; exit 1; }
+	@ruff check .
+	@ruff format --check --quiet .
+	@pyright
+	@lint-imports --no-cache
 
 check: lint test ## ruff, pyright, import-linter and tests
 

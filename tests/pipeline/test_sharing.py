@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+
 from pipeline.tiny import ROOT, lay_out, run
 
 pytestmark = pytest.mark.slow
