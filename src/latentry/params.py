@@ -3,14 +3,15 @@
 Variants (scorers, explainers, SAEs, clients, contrasts, corpora, sources) are reached through the registry only.
 """
 
-import copy
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from latentry.crosschecks import cross_faults
 from latentry.errors import ParamsError
 from latentry.models.obtain import ModelSettings
 from latentry.registry import ExplainerConfig, SaeConfig, ScorerConfig, VariantConfig, kinds, nearest, variant
@@ -113,35 +114,23 @@ def parse_params(raw: Any, source: str = "params.yaml") -> Params:
     tree = {section: value for section, value in raw.items() if (section, value) != ("run", None)}
     _parse_variants(tree, faults)
     params = _validated(Params, tree, "", faults)
-    whole, left_out = (params, set[str]()) if params else _without_faults(tree)
-    if whole is not None:
-        faults += [fault for fault in _cross_faults(whole) if not any(f"{name!r} is not under" in fault for name in left_out)]
+    faults += cross_faults(params or _sound_sections(tree))
     if faults or params is None:
         raise ParamsError(source, list(dict.fromkeys(faults)))
     return params
 
 
-def _without_faults(tree: dict[str, Any]) -> tuple[Params | None, set[str]]:
-    """The tree with its faulty entries left out, so that what they hide can be told too, and the names left out; None
-    where the rest is no tree."""
-    pruned, left_out = copy.deepcopy(tree), set[str]()
-    try:
-        Params.model_validate(pruned)
-    except ValidationError as error:
-        for fault in error.errors():
-            _leave_out(pruned, fault["loc"])
-            left_out.add(str(fault["loc"][-1]))
-    try:
-        return Params.model_validate(pruned), left_out
-    except ValidationError:
-        return None, left_out
-
-
-def _leave_out(tree: Any, location: tuple[Any, ...]) -> None:
-    for part in location[:-1]:
-        tree = tree.get(part) if isinstance(tree, dict) else None
-    if isinstance(tree, dict):
-        tree.pop(location[-1], None)
+def _sound_sections(tree: Mapping[str, Any]) -> Params:
+    """What is right of a tree with faults, so that what they hide can be told too: sections that are wrong are not there."""
+    sections: dict[str, Any] = {}
+    for name, field in Params.model_fields.items():
+        if name in tree:
+            adapter: TypeAdapter[Any] = TypeAdapter(field.annotation or Any)
+            with contextlib.suppress(ValidationError):
+                sections[name] = adapter.validate_python(tree[name])
+        elif not field.is_required():
+            sections[name] = field.get_default(call_default_factory=True)
+    return Params.model_construct(**sections)
 
 
 _ROOMS: tuple[tuple[str, type[VariantConfig]], ...] = (
@@ -214,7 +203,8 @@ def _sentence(model: type[BaseModel], path: str, fault: Mapping[str, Any]) -> tu
         return place, f"unknown key{nearest(str(location[-1]), _fields_at(model, tuple(location[:-1])))}"
     if fault["type"] == "missing":
         return place, "is missing"
-    return place, f"is {fault['input']!r}; {fault['msg'].removeprefix('Value error, ').rstrip('.').lower()}"
+    found = "" if isinstance(fault["input"], Mapping) else f"is {fault['input']!r}; "
+    return place, f"{found}{fault['msg'].removeprefix('Value error, ').rstrip('.').lower()}"
 
 
 def _fields_at(model: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
@@ -232,64 +222,6 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for inner in getattr(annotation, "__args__", ()):
         yield from _models_in(inner)
-
-
-def _cross_faults(params: Params) -> list[str]:
-    """What no section can see alone: names that must exist elsewhere, numbers that must fit each other."""
-    faults: list[str] = []
-
-    def must_name(path: str, name: Any, section: str, names: Mapping[str, Any], extra: tuple[str, ...] = ()) -> None:
-        if name is not None and name not in names and name not in extra:
-            faults.append(f"{path}: {name!r} is not under `{section}`{nearest(str(name), [*names, *extra])}")
-
-    must_name("subject.model", params.subject.model, "models", params.models)
-    for name, sae in params.saes.items():
-        must_name(f"saes.{name}.hookpoint", getattr(sae, "hookpoint", None), "subject.hookpoints", params.subject.hookpoints)
-    for section, entries in (("explainers", params.explainers), ("scorers", params.scorers), ("clients", params.clients)):
-        for name, entry in entries.items():
-            must_name(f"{section}.{name}.client", getattr(entry, "client", None), "clients", params.clients)
-            if section != "clients" or entry.kind == "transformers":
-                must_name(f"{section}.{name}.model", getattr(entry, "model", None), "models", params.models)
-    for name, scorer in params.scorers.items():
-        contrast = getattr(scorer, "contrast", None)
-        own = ("wrong-position",) if scorer.kind == "fuzzing" else ()
-        must_name(f"scorers.{name}.contrast", contrast, "examples.contrasts", params.examples.contrasts, own)
-    for name in params.run.clients:
-        must_name(f"run.clients.{name}", name, "clients", params.clients)
-    return faults + list(_size_faults(params)) + list(_cell_faults(params))
-
-
-def _cell_faults(params: Params) -> Iterator[str]:
-    """DVC names a cell `sae-scorer`: two cells of one name would be one cell."""
-    cells: dict[str, tuple[str, str]] = {}
-    for cell in ((sae, scorer) for sae in params.saes for scorer in params.scorers):
-        other = cells.setdefault("-".join(cell), cell)
-        if other != cell:
-            yield f"scorers.{cell[1]}: with SAE {cell[0]!r} it has the cell name {'-'.join(cell)!r}, as {other[1]!r} has with {other[0]!r}; rename one"
-    for name, sae in params.saes.items():
-        width, asked = getattr(sae, "width", None), params.examples.latents
-        if width is not None and asked != "all" and max(asked) >= width:
-            yield f"examples.latents: {max(asked)} is no latent of SAE {name!r}, which has 0 to {width - 1}"
-
-
-def _size_faults(params: Params) -> Iterator[str]:
-    if params.examples.window > params.tokens.context:
-        yield f"examples.window: is {params.examples.window}; at most `tokens.context`, {params.tokens.context}"
-    if params.tokens.n_tokens < params.tokens.context:
-        yield f"tokens.n_tokens: is {params.tokens.n_tokens}; at least `tokens.context`, {params.tokens.context}"
-    if params.evaluation.ce_contexts > params.evaluation.contexts:
-        yield f"evaluation.ce_contexts: is {params.evaluation.ce_contexts}; at most `evaluation.contexts`, {params.evaluation.contexts}"
-    n_contexts = params.tokens.n_tokens // params.tokens.context
-    if params.evaluation.contexts >= n_contexts:
-        yield f"evaluation.contexts: is {params.evaluation.contexts}; fewer than the {n_contexts} contexts of `tokens.n_tokens`, for some must train"
-    wanted = params.examples.explain.n + params.examples.held_out.n_activating
-    if params.examples.min_examples < wanted:
-        yield f"examples.min_examples: is {params.examples.min_examples}; at least {wanted}, explain.n and held_out.n_activating together"
-    for name, scorer in params.scorers.items():
-        asked = getattr(scorer, "max_examples", None)
-        most = min(params.examples.held_out.n_activating, params.examples.held_out.n_contrast)
-        if asked is not None and asked > most:
-            yield f"scorers.{name}.max_examples: is {asked}; at most the {most} that `examples.held_out` keeps"
 
 
 class _UniqueKeys(yaml.SafeLoader):

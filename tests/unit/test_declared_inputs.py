@@ -8,7 +8,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
-FRAME = {"errors", "records", "registry", "contracts", "store", "params", "sections", "rows", "runtime"}
+FRAME = {"errors", "records", "registry", "contracts", "store", "params", "sections", "crosschecks", "rows", "runtime"}
 """They change no number: params are declared one by one, and a change of format raises its contract's version."""
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 

@@ -301,3 +301,12 @@ def test_the_models_that_a_scorer_runs_here_are_its_own_and_its_clients():
     params = parse_params(small_params())
     assert params.local_models(params.scorers["embedding"]) == ["encoder"]
     assert params.local_models(params.scorers["detection"]) == [params.clients["judge"].model]
+
+
+def test_a_missing_section_hides_no_fault_between_the_others():
+    tree = small_params()
+    put(tree, "saes.topk-64.hookpoint", "nowhere")
+    del tree["scorers"]
+    faults = faults_of(tree)
+    assert "scorers: is missing" in faults
+    assert any(fault.startswith("saes.topk-64.hookpoint: 'nowhere' is not under") for fault in faults)

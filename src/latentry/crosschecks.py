@@ -1,0 +1,100 @@
+"""What no section of params.yaml can see alone: names that must exist elsewhere, numbers that must fit each other."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from latentry.registry import nearest
+
+if TYPE_CHECKING:
+    from latentry.params import Params
+
+
+def cross_faults(params: "Params") -> list[str]:
+    """All of them; a check that needs a section which is not there, since it is wrong itself, is left out."""
+    faults: list[str] = []
+    for faults_of in (
+        _subject_faults,
+        _hookpoint_faults,
+        _asked_faults,
+        _contrast_faults,
+        _run_faults,
+        _size_faults,
+        _cell_faults,
+        _latent_faults,
+    ):
+        with contextlib.suppress(AttributeError):  # of a section that is wrong itself, and told already
+            faults += faults_of(params)
+    return faults
+
+
+def _unnamed(path: str, name: Any, section: str, names: Iterable[str]) -> list[str]:
+    known = list(names)
+    return [] if name is None or name in known else [f"{path}: {name!r} is not under `{section}`{nearest(str(name), known)}"]
+
+
+def _subject_faults(params: "Params") -> list[str]:
+    return _unnamed("subject.model", params.subject.model, "models", params.models)
+
+
+def _hookpoint_faults(params: "Params") -> Iterator[str]:
+    for name, sae in params.saes.items():
+        yield from _unnamed(f"saes.{name}.hookpoint", getattr(sae, "hookpoint", None), "subject.hookpoints", params.subject.hookpoints)
+
+
+def _asked_faults(params: "Params") -> Iterator[str]:
+    """Clients and models that explainers, scorers and clients name."""
+    for section in ("explainers", "scorers", "clients"):
+        for name, entry in getattr(params, section, {}).items():
+            yield from _unnamed(f"{section}.{name}.client", getattr(entry, "client", None), "clients", params.clients)
+            if section != "clients" or entry.kind == "transformers":
+                yield from _unnamed(f"{section}.{name}.model", getattr(entry, "model", None), "models", params.models)
+
+
+def _contrast_faults(params: "Params") -> Iterator[str]:
+    for name, scorer in params.scorers.items():
+        own = ("wrong-position",) if scorer.kind == "fuzzing" else ()
+        known = [*params.examples.contrasts, *own]
+        yield from _unnamed(f"scorers.{name}.contrast", getattr(scorer, "contrast", None), "examples.contrasts", known)
+
+
+def _run_faults(params: "Params") -> Iterator[str]:
+    for name in params.run.clients:
+        yield from _unnamed(f"run.clients.{name}", name, "clients", params.clients)
+
+
+def _cell_faults(params: "Params") -> Iterator[str]:
+    """DVC names a cell `sae-scorer`: two cells of one name would be one cell."""
+    cells: dict[str, tuple[str, str]] = {}
+    for cell in ((sae, scorer) for sae in params.saes for scorer in params.scorers):
+        other = cells.setdefault("-".join(cell), cell)
+        if other != cell:
+            yield f"scorers.{cell[1]}: with SAE {cell[0]!r} it has the cell name {'-'.join(cell)!r}, as {other[1]!r} has with {other[0]!r}; rename one"
+
+
+def _latent_faults(params: "Params") -> Iterator[str]:
+    asked = params.examples.latents
+    for name, sae in params.saes.items():
+        width = getattr(sae, "width", None)
+        if width is not None and asked != "all" and max(asked) >= width:
+            yield f"examples.latents: {max(asked)} is no latent of SAE {name!r}, which has 0 to {width - 1}"
+
+
+def _size_faults(params: "Params") -> Iterator[str]:
+    if params.examples.window > params.tokens.context:
+        yield f"examples.window: is {params.examples.window}; at most `tokens.context`, {params.tokens.context}"
+    if params.tokens.n_tokens < params.tokens.context:
+        yield f"tokens.n_tokens: is {params.tokens.n_tokens}; at least `tokens.context`, {params.tokens.context}"
+    if params.evaluation.ce_contexts > params.evaluation.contexts:
+        yield f"evaluation.ce_contexts: is {params.evaluation.ce_contexts}; at most `evaluation.contexts`, {params.evaluation.contexts}"
+    n_contexts = params.tokens.n_tokens // params.tokens.context
+    if params.evaluation.contexts >= n_contexts:
+        yield f"evaluation.contexts: is {params.evaluation.contexts}; fewer than the {n_contexts} contexts of `tokens.n_tokens`, for some must train"
+    wanted = params.examples.explain.n + params.examples.held_out.n_activating
+    if params.examples.min_examples < wanted:
+        yield f"examples.min_examples: is {params.examples.min_examples}; at least {wanted}, explain.n and held_out.n_activating together"
+    for name, scorer in params.scorers.items():
+        asked = getattr(scorer, "max_examples", None)
+        most = min(params.examples.held_out.n_activating, params.examples.held_out.n_contrast)
+        if asked is not None and asked > most:
+            yield f"scorers.{name}.max_examples: is {asked}; at most the {most} that `examples.held_out` keeps"
