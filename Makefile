@@ -13,7 +13,7 @@ export DO_NOT_TRACK := true
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop clean-tiny
+.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -67,3 +67,12 @@ docs: $(INSTALLED) ## Write the generated part of docs/
 
 bench-noop: $(INSTALLED) ## Seconds of `dvc repro` with nothing to do, 5 SAEs x 6 scorers
 	@python benchmarks/noop.py
+
+bench-cache: $(INSTALLED) ## `activations` and `latents` against a bare forward and a bare encoder
+	@python benchmarks/cache.py
+
+bench-memory: $(INSTALLED) ## Peak memory and time of both, over tokens and over widths
+	@python benchmarks/memory.py
+
+bench-store: $(INSTALLED) ## The latent-major store: 300M activations over 1M latents, built and read
+	@python benchmarks/store.py

@@ -1,66 +1,64 @@
-"""Stage `activations`: the subject run once over the tokens, its activations at every hookpoint kept."""
+"""Stage `activations`: the subject run once over the tokens, its activations at every hookpoint kept, or only which of them count."""
 
-from collections.abc import Mapping
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
-import numpy as np
 
-from latentry.activations.cache import cache_activations, kept_positions, norms_in, width_in
+from latentry.activations.cache import Caching, finish
 from latentry.contracts import ACTIVATIONS
 from latentry.corpora.token_set import TokenSet
+from latentry.engines.run import run_job
 from latentry.params import load_params
-from latentry.runtime import device_of, run_stage, use_threads
-from latentry.store import Work, work
-from latentry.subjects.causal_lm import Hookpoint, hookpoints_of, load_subject
+from latentry.runtime import run_stage, use_threads
+from latentry.store import work
+from latentry.subjects.causal_lm import hookpoints_of
 
 
 @click.command()
 def main() -> None:
     """Run the subject to its deepest hookpoint over every context."""
     params = load_params()
-    use_threads(params.run.threads)
+    run, wanted = params.run, params.activations
+    threads = run.threads or os.cpu_count() or 1
+    use_threads(threads)
     model, tokens = Path("data/models", params.subject.model), Path("data/tokens")
     hookpoints = hookpoints_of(params.subject.hookpoints)
+    outs = {point.name: Path("data/activations", point.name) for point in hookpoints}
     declared = params.slice("subject", "activations")
-    how = {"shard_contexts": params.run.shard_contexts, "batch_contexts": params.run.batch_contexts}
+    how = {"shard_contexts": run.shard_contexts, "batch_contexts": run.batch_contexts}
     with ExitStack() as stack:
         opened = {
-            point.name: stack.enter_context(
-                work(_out(point), ACTIVATIONS, cell=f"activations@{point.name}", params=declared, inputs=[model, tokens], how=how)
-            )
-            for point in hookpoints
+            name: stack.enter_context(work(out, ACTIVATIONS, cell=f"activations@{name}", params=declared, inputs=[model, tokens], how=how))
+            for name, out in outs.items()
         }
         making = {name: folder for name, folder in opened.items() if folder}
         if not making:
             return
         token_set = TokenSet(tokens)
-        subject = load_subject(model, hookpoints, dtype=params.subject.dtype, device=device_of(params.run.device))
-        cache_activations(subject, token_set, making, dtype=params.activations.dtype, **how)
-        norms = {point.name: norms_in(_folder(point, making), token_set.tokens.shape) for point in hookpoints}
-        kept, medians = kept_positions(norms, token_set.special, params.activations.max_norm_multiple)
-        n_sinks = int((~kept & ~token_set.special).sum())
-        for point in hookpoints:
-            if point.name not in making:
-                continue
-            folder = making[point.name]
-            folder.write_arrays("positions.safetensors", {"kept": kept.astype(np.uint8), "norm": norms[point.name]})
-            described = {"hookpoint": point.name, "module": point.module, "side": point.side, "dtype": params.activations.dtype}
-            described |= {"subject": params.subject.model, "d_in": width_in(folder.folder), "attention": subject.attention_implementation}
-            folder.write_json("hookpoint.json", described | {"median_norm": medians[point.name], "n_attention_sinks": n_sinks})
-            folder.counts.update(
-                n_positions=kept.size, n_kept=int(kept.sum()), n_attention_sinks=n_sinks, shard_contexts=params.run.shard_contexts
-            )
-        click.echo(f"activations: {int(kept.sum()):,} of {kept.size:,} positions kept, {n_sinks:,} attention sinks left out")
-
-
-def _out(point: Hookpoint) -> Path:
-    return Path("data/activations", point.name)
-
-
-def _folder(point: Hookpoint, making: Mapping[str, Work]) -> Path:
-    return making[point.name].folder if point.name in making else _out(point)
+        job = Caching(
+            making=making,
+            hookpoints=tuple(hookpoints),
+            model=model.absolute(),
+            tokens=tokens.absolute(),
+            n_contexts=token_set.n_contexts,
+            context=token_set.context,
+            subject_dtype=params.subject.dtype,
+            dtype=wanted.dtype,
+            store=wanted.store,
+            non_finite=wanted.non_finite,
+            device=run.device,
+            threads=threads,
+            **how,
+        )
+        run_job(job, engine=run.engine, workers=run.workers, address=run.ray_address)
+        finish(job, [out for name, out in outs.items() if name not in making], token_set.special, wanted.max_norm_multiple)
+        counts = next(iter(making.values())).counts
+        click.echo(
+            f"activations: {counts['n_kept']:,} of {counts['n_positions']:,} positions kept, {counts['n_attention_sinks']:,} attention"
+            f" sinks and {counts['n_dropped_contexts']:,} contexts left out"
+        )
 
 
 if __name__ == "__main__":

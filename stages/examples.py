@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from latentry.activations.activation_store import ActivationStore
+from latentry.activations.positions import kept_in
 from latentry.contracts import EXAMPLES, LATENTS
 from latentry.corpora.token_set import TokenSet
 from latentry.latents.latent_store import LatentStore
@@ -33,7 +33,7 @@ def main(name: str) -> None:
     ) as making:
         if not making:
             return
-        token_set, kept = TokenSet(tokens), ActivationStore(activations).kept.astype(np.uint8)
+        token_set, kept = TokenSet(tokens), kept_in(activations).astype(np.uint8)
         grid = grid_of(token_set, params.examples.window)
         statistics = read_table(latents, LATENTS, "statistics.parquet", ["latent", "firing_count", "firing_frequency", "peak"])
         rows, table = choose_examples(params.seed, params.examples, token_set, kept, LatentStore.of(latents), statistics, grid)

@@ -1,25 +1,28 @@
-"""Stage `latents@S`: the gate, then every activation of every latent, and a row of statistics each."""
+"""Stage `latents@S`: the gate, then every activation of every latent, a row of statistics each, and what they say of the SAE."""
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 
-from latentry.activations.activation_store import ActivationStore
+from latentry.activations.activation_store import Recorded
 from latentry.contracts import LATENTS
 from latentry.corpora.token_set import TokenSet
 from latentry.corpora.tokenise import load_tokenizer
-from latentry.latents.encode import encode_latents
-from latentry.latents.latent_store import LatentStore
-from latentry.latents.promoted import promoted_tokens
-from latentry.latents.statistics import statistics_rows
-from latentry.params import load_params
-from latentry.registry import variant
+from latentry.engines.run import run_job
+from latentry.latents.encode import EncodeJob, kept_by_segment
+from latentry.latents.latent_store import LatentStore, merge_segments
+from latentry.latents.promoted import drop_parts, promoted_tokens
+from latentry.latents.quality import QUALITY_FILE, quality
+from latentry.latents.statistics import STATISTICS_FILE, statistics, write_statistics
+from latentry.params import Params, load_params
 from latentry.runtime import device_of, run_stage, use_threads
 from latentry.saes.evaluation import EVALUATION_FILE, held_out_contexts, reconstruction
 from latentry.saes.gate import InUse, gate
-from latentry.store import manifest_digest, work
+from latentry.store import content_digest, work
 from latentry.subjects.causal_lm import hookpoints_of, load_subject
 
 
@@ -28,34 +31,62 @@ from latentry.subjects.causal_lm import hookpoints_of, load_subject
 def main(name: str) -> None:
     """Check that the SAE fits, then encode everything and describe every latent."""
     params = load_params()
-    use_threads(params.run.threads)
-    config = params.named("saes", name)
+    run, config = params.run, params.named("saes", name)
+    threads = run.threads or os.cpu_count() or 1
+    use_threads(threads)
     model, tokens, activations = Path("data/models", params.subject.model), Path("data/tokens"), Path("data/activations", config.hookpoint)
-    folder = Path("data/saes", name)
-    declared = params.slice("seed", f"saes.{name}", "evaluation", "gate", "latents", "subject")
-    how = {"batch_tokens": params.run.batch_tokens}
-    with work(
-        Path("data/latents", name), LATENTS, cell=f"latents@{name}", params=declared, inputs=[model, tokens, activations, folder], how=how
-    ) as making:
+    sae, declared = Path("data/saes", name), params.slice("seed", f"saes.{name}", "evaluation", "gate", "latents", "subject")
+    how = {key: getattr(run, key) for key in ("batch_contexts", "batch_tokens", "block_latents", "shard_contexts")}
+    inputs = [model, tokens, activations, sae]
+    with work(Path("data/latents", name), LATENTS, cell=f"latents@{name}", params=declared, inputs=inputs, how=how) as making:
         if not making:
             return
-        device = device_of(params.run.device)
-        sae = variant("saes", config.kind).build(config, name, folder, str(device))
-        store, recorded = ActivationStore(activations), json.loads((folder / EVALUATION_FILE).read_text(encoding="utf-8"))
-        held_out = np.flatnonzero(held_out_contexts(store.n_contexts, params.evaluation.contexts / store.n_contexts, params.seed))
-        in_use = InUse(subject=(params.subject.model,), subject_digest=manifest_digest(model), module=store.module, side=store.side)
-        making.write_json(
-            "gate.json", gate(sae, reconstruction(sae, store, held_out), in_use, max_fvu=params.gate.max_fvu, recorded=recorded)
+        read = Recorded(activations)
+        job = EncodeJob(
+            making=making,
+            name=name,
+            config=config,
+            sae=sae.absolute(),
+            activations=activations.absolute(),
+            tokens=tokens.absolute(),
+            model=model.absolute(),
+            subject_dtype=params.subject.dtype,
+            sizes=kept_by_segment(read.kept, run.shard_contexts),
+            dtype=params.latents.dtype,
+            device=run.device,
+            threads=threads,
+            **how,
         )
-        n_activations = encode_latents(sae, store, making, dtype=params.latents.dtype, batch_tokens=params.run.batch_tokens)
-        token_set, tokenizer = TokenSet(tokens), load_tokenizer(model)
-        subject = load_subject(model, hookpoints_of(params.subject.hookpoints), dtype=params.subject.dtype, device=device)
-        names = np.array([tokenizer.decode([token]) for token in range(subject.vocabulary)], dtype=object)
-        n_top, n_kept = params.latents.n_top_tokens, int(store.kept.sum())
-        rows = statistics_rows(LatentStore(making.folder), token_set, n_kept, names, promoted_tokens(subject, sae, n_top), n_top)
-        making.write_table("statistics.parquet", rows)
-        making.counts.update(width=sae.width, n_activations=n_activations, n_kept=n_kept)
-        click.echo(f"latents@{name}: {n_activations:,} activations of {sae.width:,} latents, L0 {n_activations / n_kept:.1f}")
+        if not making.has("gate.json"):
+            making.write_json("gate.json", _gated(job, params))
+        run_job(job, engine=run.engine, workers=run.workers, address=run.ray_address)
+        n_activations = merge_segments(making, job.segments)
+        if not making.has(STATISTICS_FILE):
+            _describe(job, params)
+        drop_parts(making)
+        measured = quality(making.path(STATISTICS_FILE), read)
+        making.write_json(QUALITY_FILE, measured)
+        making.counts.update(width=LatentStore(making.folder).width, n_activations=n_activations, n_kept=measured["n_tokens"])
+        click.echo(f"latents@{name}: {n_activations:,} activations, L0 {measured['l0']:.1f}, dead {measured['dead_fraction']:.1%}")
+
+
+def _gated(job: EncodeJob, params: Params) -> dict[str, Any]:
+    sae, read = job.load_sae(), job.load_activations()
+    recorded = json.loads((job.sae / EVALUATION_FILE).read_text(encoding="utf-8"))
+    held_out = np.flatnonzero(held_out_contexts(read.n_contexts, params.evaluation.contexts / read.n_contexts, params.seed))
+    measured = reconstruction(sae, read, held_out, block=job.block_latents, batch_tokens=job.batch_tokens)
+    in_use = InUse(subject=(params.subject.model,), subject_digest=content_digest(job.model), module=read.module, side=read.side)
+    return gate(sae, measured, in_use, max_fvu=params.gate.max_fvu, recorded=recorded)
+
+
+def _describe(job: EncodeJob, params: Params) -> None:
+    tokenizer, n_top = load_tokenizer(job.model), params.latents.n_top_tokens
+    points = hookpoints_of(params.subject.hookpoints)
+    subject = load_subject(job.model, points, dtype=params.subject.dtype, device=device_of(job.device))
+    promoted = promoted_tokens(job.making, subject, job.load_sae(), n_top)
+    names = [tokenizer.decode([token]) for token in range(subject.vocabulary)]
+    rows = statistics(LatentStore(job.making.folder), TokenSet(job.tokens).tokens, sum(job.sizes), names, promoted, n_top)
+    write_statistics(job.making, rows)
 
 
 if __name__ == "__main__":

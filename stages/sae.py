@@ -5,14 +5,14 @@ from pathlib import Path
 import click
 import numpy as np
 
-from latentry.activations.activation_store import ActivationStore
-from latentry.contracts import SAE
+from latentry.activations.opened import open_activations
+from latentry.contracts import SAE, TOKENS
 from latentry.corpora.token_set import TokenSet
 from latentry.params import load_params
 from latentry.registry import variant
 from latentry.runtime import device_of, run_stage, use_threads
 from latentry.saes.evaluation import EVALUATION_FILE, cross_entropy, evaluation_record, held_out_contexts, reconstruction
-from latentry.store import manifest_digest, work
+from latentry.store import content_digest, read_manifest, work
 from latentry.subjects.causal_lm import hookpoints_of, load_subject
 
 
@@ -21,34 +21,51 @@ from latentry.subjects.causal_lm import hookpoints_of, load_subject
 def main(name: str) -> None:
     """Make one SAE and evaluate it; what it is worth is not judged here."""
     params = load_params()
-    use_threads(params.run.threads)
-    config = params.named("saes", name)
+    run, settings = params.run, params.evaluation
+    use_threads(run.threads)
+    config, device = params.named("saes", name), device_of(run.device)
     model, tokens, activations = Path("data/models", params.subject.model), Path("data/tokens"), Path("data/activations", config.hookpoint)
     declared = params.slice("seed", f"saes.{name}", "evaluation", "subject")
-    with work(Path("data/saes", name), SAE, cell=f"sae@{name}", params=declared, inputs=[model, tokens, activations]) as making:
+    how = {"batch_contexts": run.batch_contexts}
+    with work(Path("data/saes", name), SAE, cell=f"sae@{name}", params=declared, inputs=[model, tokens, activations], how=how) as making:
         if not making:
             return
-        device = device_of(params.run.device)
-        room = variant("saes", config.kind)
-        store = ActivationStore(activations)
-        held_out = held_out_contexts(store.n_contexts, params.evaluation.contexts / store.n_contexts, params.seed)
-        metadata = {"model_name": params.subject.model, "subject_digest": manifest_digest(model), "hook_name": store.module}
-        metadata |= {"hf_hook_name": store.module, "hook_side": store.side, "context_size": store.context, "prepend_bos": False}
+        room, token_set = variant("saes", config.kind), TokenSet(tokens)
+        read = open_activations(
+            activations, tokens=tokens, model=model, dtype=params.subject.dtype, device=device, batch_contexts=run.batch_contexts
+        )
+        held_out = held_out_contexts(read.n_contexts, settings.contexts / read.n_contexts, params.seed)
+        metadata = {"model_name": params.subject.model, "subject_digest": content_digest(model), "hook_name": read.module}
+        metadata |= {"hf_hook_name": read.module, "hook_side": read.side, "context_size": read.context}
         n_trained = room.make(
-            config, store, np.flatnonzero(~held_out), seed=params.seed, folder=making.folder, metadata=metadata, device=str(device)
+            config,
+            read,
+            np.flatnonzero(~held_out),
+            seed=params.seed,
+            folder=making.folder,
+            metadata=metadata | {"prepend_bos": _begins_with_bos(token_set)},
+            checkpoint_tokens=run.shard_contexts * read.context,
+            device=str(device),
         )
         sae = room.build(config, name, making.folder, str(device))
-        evaluation = np.flatnonzero(held_out)
-        measured = reconstruction(sae, store, evaluation)
-        token_set, some = TokenSet(tokens), evaluation[: params.evaluation.ce_contexts]
+        evaluation, encoded = np.flatnonzero(held_out), {"block": run.block_latents, "batch_tokens": run.batch_tokens}
+        measured = reconstruction(sae, read, evaluation, **encoded)
+        some = evaluation[: settings.ce_contexts]
+        rows, kept = np.concatenate([token_set.rows(context, context + 1) for context in some.tolist()]), read.kept[some]
+        del read  # it may hold the subject, which is about to be loaded whole
         subject = load_subject(model, hookpoints_of(params.subject.hookpoints), dtype=params.subject.dtype, device=device)
-        ce = cross_entropy(sae, subject, token_set.tokens[some], token_set.special[some], store.kept[some])
+        ce = cross_entropy(sae, subject, rows, token_set.special[some], kept, batch_contexts=run.batch_contexts, **encoded)
         record = evaluation_record(sae, measured, ce, subject=params.subject.model, n_training_tokens=n_trained)
         making.write_json(EVALUATION_FILE, record)
         making.counts.update(n_training_tokens=n_trained, n_evaluation_tokens=measured.n_tokens)
-        click.echo(
-            f"sae@{name}: L0 {measured.l0:.1f}, FVU {measured.fvu:.3f}, CE recovered {ce.recovered:.3f}, dead {measured.dead_fraction:.1%}"
-        )
+        recovered = "nothing to recover" if ce.recovered is None else f"recovered {ce.recovered:.3f}"
+        click.echo(f"sae@{name}: L0 {measured.l0:.1f}, FVU {measured.fvu:.3f}, CE {recovered}, dead {measured.dead_fraction:.1%}")
+
+
+def _begins_with_bos(token_set: TokenSet) -> bool:
+    """As params say; where they say nothing, whether the tokenizer put a special token before every row."""
+    asked = read_manifest(token_set.folder, TOKENS).params["tokens"]["prepend_bos"]
+    return bool(token_set.special[:, 0].all()) if asked is None else asked
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from latentry.contracts import TOKENS
-from latentry.corpora.tokenise import load_tokenizer, rows_of
+from latentry.corpora.token_shards import write_tokens
+from latentry.corpora.tokenise import load_tokenizer
 from latentry.params import load_params
 from latentry.registry import variant
 from latentry.runtime import run_stage
@@ -19,20 +20,16 @@ def main() -> None:
     model = Path("data/models", params.subject.model)
     declared = params.slice("corpus", "tokens", "subject.model")
     corpus = variant("corpora", params.corpus.kind).build(params.corpus)
-    with work(Path("data/tokens"), TOKENS, cell="tokens", params=declared, inputs=[model]) as making:
+    how = {"shard_contexts": params.run.shard_contexts, "corpus": corpus.digest()}
+    with work(Path("data/tokens"), TOKENS, cell="tokens", params=declared, inputs=[model], how=how) as making:
         if not making:
             return
         tokenizer = load_tokenizer(model)
-        rows = rows_of(corpus.documents(), tokenizer, **params.tokens.model_dump())
-        names = ("tokens", "document", "text_start", "text_end", "special")
-        making.write_arrays("tokens.safetensors", {name: getattr(rows, name) for name in names})
-        documents = [{"document": number, "name": one.name, "text": one.text} for number, one in enumerate(rows.documents)]
-        making.write_table("documents.parquet", documents)
         tokenizer.save_pretrained(making.path("tokenizer"))
-        n_special = int(rows.special.sum())
-        making.counts.update(n_contexts=len(rows.tokens), n_tokens=rows.tokens.size, n_special=n_special, n_documents=len(documents))
+        write_tokens(corpus.documents(), tokenizer, params.tokens, making, shard_contexts=params.run.shard_contexts)
+        n = making.counts
         click.echo(
-            f"tokens: {rows.tokens.size:,} in {len(rows.tokens):,} contexts from {len(documents):,} documents, {n_special:,} special"
+            f"tokens: {n['n_tokens']:,} in {n['n_contexts']:,} contexts from {n['n_documents']:,} documents, {n['n_special']:,} special"
         )
 
 

@@ -29,7 +29,7 @@ def token_folder(out: Path, tokens: np.ndarray, special: np.ndarray | None = Non
 
     def fill(making: Work) -> None:
         arrays = {"tokens": tokens.astype(np.uint32), "document": zeros.astype(np.int32), "text_start": zeros, "text_end": zeros}
-        making.write_arrays("tokens.safetensors", arrays | {"special": special.astype(np.uint8)})
+        making.write_arrays("shard-00000.safetensors", arrays | {"special": special.astype(np.uint8)})
         making.write_table("documents.parquet", [{"document": i, "name": str(i), "text": text} for i, text in enumerate(texts)])
 
     return finish(out, TOKENS, fill)
@@ -38,14 +38,17 @@ def token_folder(out: Path, tokens: np.ndarray, special: np.ndarray | None = Non
 def activation_folder(out: Path, x: torch.Tensor, kept: np.ndarray, shard_contexts: int) -> Path:
     """`data/activations/<hookpoint>` of x [context, position, d_in]."""
 
+    described = {"hookpoint": out.name, "module": "layers.0", "side": "output", "subject": "planted", "subject_dtype": "float32"}
+    described |= {"d_in": x.shape[-1], "dtype": str(x.dtype).removeprefix("torch."), "stored": True, "attention": "sdpa"}
+    described |= {"quantisation": None, "median_norm": 1.0, "n_special": 0, "n_attention_sinks": 0, "n_dropped_contexts": 0}
+
     def fill(making: Work) -> None:
         for number, first in enumerate(range(0, len(x), shard_contexts)):
-            shard = {"activations": x[first : first + shard_contexts].flatten(0, 1).contiguous()}
+            part = x[first : first + shard_contexts].flatten(0, 1)
+            shard = {"activations": part.contiguous(), "norm": part.float().norm(dim=-1)}
             making.write_file(f"shard-{number:05d}.safetensors", lambda path, shard=shard: save_file(shard, path))
-        norm = x.float().norm(dim=-1).numpy()
-        making.write_arrays("positions.safetensors", {"kept": kept.astype(np.uint8), "norm": norm})
-        making.write_json("hookpoint.json", {"d_in": x.shape[-1], "module": "layers.0", "side": "output", "subject": "planted"})
-        making.counts["shard_contexts"] = shard_contexts
+        making.write_arrays("positions.safetensors", {"kept": kept.astype(np.uint8)})
+        making.write_json("hookpoint.json", described)
 
     return finish(out, ACTIVATIONS, fill)
 

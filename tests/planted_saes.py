@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from latentry.saes.base import Sae
+from latentry.saes.base import Firings, Sae
 
 
 class StoredActivations:
@@ -40,7 +40,7 @@ def identity_sae(d_in: int, *, shrink: float = 1.0, baseline: bool = False, prov
         name="identity",
         hookpoint="here",
         loss="standard",
-        encoder=lambda x: shrink * (x @ rows.T).relu(),
+        encode_block=lambda x, block: shrink * (x @ rows[block].T).relu(),
         decoder=rows,
         decoder_bias=torch.zeros(d_in),
         provenance=provenance or {},
@@ -54,8 +54,15 @@ def mean_sae(mean: Tensor) -> Sae:
         name="mean",
         hookpoint="here",
         loss="standard",
-        encoder=lambda x: torch.zeros(len(x), 1),
+        encode_block=lambda x, block: torch.zeros(len(x), block.stop - block.start),
         decoder=torch.ones(1, len(mean)),
         decoder_bias=mean,
         provenance={},
     )
+
+
+def dense_of(firings: Firings, n_tokens: int, width: int) -> Tensor:
+    """The latents of each token, dense: what other libraries call the encoding."""
+    dense = torch.zeros(n_tokens, width, dtype=firings.activation.dtype)
+    dense[firings.token, firings.latent] = firings.activation
+    return dense

@@ -40,6 +40,24 @@ def check() -> None:
 
 
 @commands.command()
+def estimate() -> None:
+    """Say what a run takes before it is started: tokens that the subject runs, and disk."""
+    from latentry.estimate import estimate as estimated
+
+    params = load_params()
+    found = estimated(params)
+    click.echo(f"tokens: {found.n_tokens:,} in {found.n_contexts:,} contexts")
+    where = "activations are stored" if params.activations.store else "activations are not stored, so each SAE's cells run it themselves"
+    click.echo(f"the subject runs over them {found.passes:.2f} times in all ({where}):")
+    for cell, n_tokens in found.forward_tokens.items():
+        if n_tokens:
+            click.echo(f"  {cell:<24}{n_tokens:>16,} tokens")
+    click.echo("disk:")
+    for folder, n_bytes in found.disk_bytes.items():
+        click.echo(f"  {folder:<24}{'not known yet' if n_bytes is None else f'{n_bytes / 1e6:,.1f} MB':>19}")
+
+
+@commands.command()
 def track() -> None:
     """Publish results to MLflow; what is there already is left alone."""
     from latentry.tracking.publish import track as publish

@@ -42,26 +42,29 @@ MODEL = Contract(
 
 TOKENS = Contract(
     name="tokens",
-    version=1,
+    version=2,
     stage="tokens",
     holds="The corpus as rows of tokens, with the text they came from.",
     tables={"documents.parquet": _schema(document=pa.int32(), name=pa.string(), text=pa.string())},
     others={
-        "tokens.safetensors": "tokens u32, document i32 (-1 where none), text_start u32 and text_end u32 (characters in the"
-        " document's text), special u8: each [context, position]",
+        "shard-NNNNN.safetensors": "the rows of `run.shard_contexts` contexts: tokens u32, document i32 (-1 where none), text_start u32 and"
+        " text_end u32 (characters in the document's text), special u8: each [context, position]",
         "tokenizer/": "the tokenizer's files",
     },
 )
 
 ACTIVATIONS = Contract(
     name="activations",
-    version=1,
+    version=2,
     stage="activations",
-    holds="The subject's activations at one hookpoint, every position of every context in order.",
+    holds="The subject's activations at one hookpoint, every position of every context in order; or, with `activations.store: false`,"
+    " which positions count, and a reader runs the subject itself.",
     others={
-        "shard-NNNNN.safetensors": "activations [position, d_in] in the stated dtype; the positions of `run.shard_contexts` contexts",
-        "positions.safetensors": "kept u8[context, position]: 0 for special tokens and for attention sinks; norm f32[context, position]",
-        "hookpoint.json": "hookpoint, module, side, d_in, dtype, attention implementation, median norm, positions left out",
+        "shard-NNNNN.safetensors": "only where stored: activations [position, d_in] in the stated dtype, norm f32[position] (NaN all over a"
+        " context that was dropped, whose activations are 0); the positions of `run.shard_contexts` contexts",
+        "positions.safetensors": "kept u8[context, position]: 0 for special tokens, attention sinks, and contexts that were dropped",
+        "hookpoint.json": "hookpoint, module, side, d_in, dtype, stored, subject, subject_dtype, attention (implementation), quantisation"
+        " (method or null), median_norm, n_special, n_attention_sinks, n_dropped_contexts",
     },
 )
 
@@ -80,9 +83,9 @@ SAE = Contract(
 
 LATENTS = Contract(
     name="latents",
-    version=1,
+    version=2,
     stage="latents",
-    holds="Every activation of every latent, latent after latent, and a row of statistics per latent.",
+    holds="Every activation of every latent, latent after latent, a row of statistics per latent, and the SAE's figures over all tokens.",
     tables={
         "statistics.parquet": _schema(
             latent=pa.uint32(),
@@ -101,9 +104,13 @@ LATENTS = Contract(
         )
     },
     others={
-        "shard-NNNNN.safetensors": "for latents a..b: first u64[1] (= a), offsets i64[b-a+1], position u32[n], activation f16[n] or f32[n];"
-        " position = context * context length + place in it, ascending within a latent",
+        "shard-NNNNN.safetensors": "for latents a..b: first u64[1] (= a), offsets i64[b-a+1], position u32[n] (u64 past 2^32), activation f16[n]"
+        " or f32[n]; position = context * context length + place in it, ascending within a latent",
+        "store.json": "width, number of activations and of shards; written when all shards are there",
         "gate.json": "what the gate measured, and the checks that it could not make",
+        "quality.json": "over all encoded tokens: n_tokens, L0, dead_fraction, single_token_fraction (of the latents that fire, those with one"
+        " token at 90 % or more of their firings), density_histogram (log10_edges, n_latents between them, n_dead); positions left out:"
+        " n_special, n_attention_sinks, n_dropped_contexts. FVU and cross-entropy stand in the SAE's evaluation.json",
     },
 )
 

@@ -59,6 +59,14 @@ def _contrast_faults(params: "Params") -> Iterator[str]:
 
 
 def _run_faults(params: "Params") -> Iterator[str]:
+    if params.run.shard_contexts % params.run.batch_contexts:
+        yield (
+            f"run.shard_contexts: is {params.run.shard_contexts}; a multiple of `run.batch_contexts`, {params.run.batch_contexts},"
+            " so that every run cuts the same batches"
+        )
+    for name in ("workers", "ray_address"):
+        if params.run.engine != "ray" and getattr(params.run, name) is not None:
+            yield f"run.{name}: only `run.engine: ray` has it"
     for name in params.run.clients:
         yield from _unnamed(f"run.clients.{name}", name, "clients", params.clients)
 

@@ -2,7 +2,7 @@
 
 A failure of the outside world on one row is a `Status` in that row, never an exception; what is raised
 here stops a stage. `exit_code` is what the process ends with: 1 a fault of ours, 2 wrong parameters or
-missing sources, 3 a budget reached or an endpoint that is down.
+missing sources, 3 a budget reached, or an endpoint or a cluster that is down.
 """
 
 from collections.abc import Sequence
@@ -23,6 +23,10 @@ class ParamsError(LatentryError):
         self.source, self.faults = source, tuple(faults)
         plural = "fault" if len(self.faults) == 1 else "faults"
         super().__init__("\n".join([f"{source}: {len(self.faults)} {plural}", *(f"  - {fault}" for fault in self.faults)]))
+
+    def __reduce__(self) -> tuple[type["ParamsError"], tuple[str, tuple[str, ...]]]:
+        """It comes back whole from another process."""
+        return type(self), (self.source, self.faults)
 
 
 class SourceError(LatentryError):
@@ -61,6 +65,18 @@ class TooManyFailuresError(LatentryError):
 
 class EndpointError(LatentryError):
     """An endpoint is down or refuses us; nothing that was paid for is lost, run again."""
+
+    exit_code = 3
+
+
+class MemoryShortError(LatentryError):
+    """The memory there is does not hold one batch or block; smaller ones make the same results, up to rounding."""
+
+    exit_code = 2
+
+
+class EngineError(LatentryError):
+    """Workers or the cluster were lost more often than can be made good; committed shards are kept, run again."""
 
     exit_code = 3
 

@@ -1,5 +1,6 @@
 """What can be known to be wrong before any work, beyond what params.yaml says of itself: files, keys, hookpoints, devices."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ def check(params: Params, models: Path = Path("data/models")) -> Found:
     not_checked: list[str] = []
     faults = [
         *_corpus_faults(params),
-        *_sae_faults(params),
+        *_sae_faults(params, not_checked),
         *_client_faults(params, models, not_checked),
         *_hookpoint_faults(params, models, not_checked),
         *_device_faults(params),
@@ -55,11 +56,31 @@ def _corpus_faults(params: Params) -> Iterator[str]:
         yield str(error)
 
 
-def _sae_faults(params: Params) -> Iterator[str]:
+def _sae_faults(params: Params, not_checked: list[str]) -> Iterator[str]:
     for name, sae in params.saes.items():
         folder = getattr(sae, "folder", None)
         if folder is not None and not Path(folder).is_dir():
             yield f"saes.{name}.folder: {folder} is not there; name a folder that holds the SAE's files"
+        elif folder is not None:
+            yield from _context_faults(params, name, Path(folder), not_checked)
+
+
+def _context_faults(params: Params, name: str, folder: Path, not_checked: list[str]) -> Iterator[str]:
+    """A SAE applied to other contexts than it was trained on: with or without BOS, or longer ones."""
+    try:
+        recorded = json.loads((folder / "cfg.json").read_text(encoding="utf-8")).get("metadata") or {}
+    except (OSError, ValueError, AttributeError):
+        return  # the stage that reads the folder says what is wrong with it
+    begins, context = recorded.get("prepend_bos"), recorded.get("context_size")
+    if begins is None:
+        not_checked.append(f"tokens.prepend_bos: SAE {name!r} records no `prepend_bos`")
+    elif begins != params.tokens.prepend_bos and (begins or params.tokens.prepend_bos is not None):
+        yield (
+            f"tokens.prepend_bos: is {json.dumps(params.tokens.prepend_bos)}; SAE {name!r} was trained on contexts"
+            f" {'with' if begins else 'without'} BOS: set it to {json.dumps(begins)}"
+        )
+    if context is not None and context < params.tokens.context:
+        yield f"tokens.context: is {params.tokens.context}; SAE {name!r} was trained on contexts of {context}: lower it to that"
 
 
 def _client_faults(params: Params, models: Path, not_checked: list[str]) -> Iterator[str]:

@@ -4,12 +4,13 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 from safetensors import SafetensorError
 
-from latentry.errors import LatentryError
+from latentry.errors import LatentryError, MemoryShortError
 
 if TYPE_CHECKING:
     import torch
@@ -52,3 +53,25 @@ def device_of(wanted: str) -> "torch.device":
         return torch.device(wanted)
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return found or torch.device("cpu")
+
+
+@contextmanager
+def memory_for(*knobs: str) -> Iterator[None]:
+    """Say which parameters to lower, by their paths in `params.yaml`, when the block finds too little memory.
+
+    Raises:
+        MemoryShortError: an allocation of Python, numpy or torch failed, on the CPU or an accelerator.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_allocation(error):
+            raise
+        asked = f" ({str(error).splitlines()[0]})" if str(error) else ""
+        raise MemoryShortError(f"out of memory{asked}; lower {' or '.join(f'`{knob}`' for knob in knobs)} in params.yaml") from error
+
+
+def _is_allocation(error: Exception) -> bool:
+    """torch has no class of its own for failed allocations on the CPU, and one for accelerators that is a RuntimeError."""
+    texts = ("can't allocate memory", "out of memory", "bad_alloc")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in texts)

@@ -43,8 +43,16 @@ class Run(Section):
     """Contexts in one forward pass of the subject."""
     batch_tokens: Count = 4096
     """Tokens in one encoding by a SAE."""
+    block_latents: Count = 16384
+    """Latents in one product with a SAE's encoder: batch_tokens x block_latents numbers are held at once."""
     shard_contexts: Count = 512
-    """Contexts in one shard of stored activations."""
+    """Contexts in one shard of tokens, activations or latents: what a kill or a lost worker costs at most."""
+    engine: Literal["local", "ray"] = "local"
+    """Where the shards of `activations` and `latents` are made: this process, or Ray's workers."""
+    workers: Count | None = None
+    """ray: workers at once; None takes one for each GPU of the cluster, or one."""
+    ray_address: str | None = None
+    """ray: a cluster's address such as `auto` or `ray://head:10001`; None starts Ray on this machine."""
     embedding_batch: Count = 64
     """Texts in one forward pass of the embedding model."""
     clients: dict[Name, ClientRun] = {}
@@ -64,6 +72,8 @@ class TokenSettings(Section):
     """Token between documents; by default the tokenizer's EOS."""
     special_tokens: tuple[str, ...] = ()
     """More tokens to leave out, besides the tokenizer's own special ones."""
+    prepend_bos: bool | None = None
+    """Whether every row begins with BOS, as the SAE was trained; None does what the tokenizer does by itself."""
 
 
 class HookpointSettings(Section):
@@ -86,6 +96,10 @@ class SubjectSettings(Section):
 class ActivationSettings(Section):
     """What is kept of the subject's activations."""
 
+    store: bool = True
+    """Keep them on disk; false keeps only which positions count, and each later cell runs the subject itself."""
+    non_finite: Literal["stop", "drop"] = "stop"
+    """What a context with NaN or infinite activations does: stop the stage, or be left out and counted."""
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     max_norm_multiple: Annotated[float, Field(gt=1)] = 10.0
     """A position whose norm exceeds this many times the median is an attention sink and is left out."""

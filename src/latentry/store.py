@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
+from latentry.atomic import write_atomic
 from latentry.contracts import Contract
 from latentry.errors import ContractError
 from latentry.rows import fitted, records_of, table_of
@@ -28,6 +29,9 @@ from latentry.rows import fitted, records_of, table_of
 MANIFEST = "manifest.json"
 
 R = TypeVar("R")
+
+_PARENT = os.getppid()
+"""Who started this process, read as early as can be: `dvc`, while it lives."""
 
 
 def project_root() -> Path:
@@ -124,6 +128,16 @@ def manifest_digest(folder: Path) -> str:
     return file_digest(path)
 
 
+def content_digest(folder: Path) -> str:
+    """Digest of the files of a complete folder, whoever made them and by whatever code: what answers and vectors follow from.
+
+    Raises:
+        ContractError: as `manifest_digest`.
+    """
+    manifest_digest(folder)
+    return digest_of(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"])
+
+
 def read_table(folder: Path, contract: Contract, name: str, columns: Sequence[str] | None = None) -> pa.Table:
     """One table of a folder, checked against its contract.
 
@@ -146,21 +160,6 @@ def read_records(folder: Path, contract: Contract, name: str, record: type[R]) -
     return records_of(read_table(folder, contract, name), record)
 
 
-def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the path, then rename: what stands under the name is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        write(partial)
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 class Work:
     """A stage's folder in the making. Shards that were committed by an earlier, killed run are still here."""
 
@@ -177,14 +176,14 @@ class Work:
         """Whether that file was committed, now or by an earlier run of the same key."""
         return self.path(name).exists()
 
-    def write_file(self, name: str, write: Callable[[Path], None]) -> None:
-        """Commit one file by a function that writes it to a path."""
-        write_atomic(self.path(name), write)
+    def write_file(self, name: str, write: Callable[[Path], object], n_bytes: int | None = None) -> None:
+        """Commit one file by a function that writes it to a path; `n_bytes`, where known, is told when the disk is full."""
+        write_atomic(self.path(name), write, n_bytes)
 
     def write_json(self, name: str, value: Any) -> None:
         """Commit a JSON file; NaN and infinity are refused."""
         text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
-        self.write_file(name, lambda path: void(path.write_text(text + "\n", encoding="utf-8")))
+        self.write_file(name, lambda path: path.write_text(text + "\n", encoding="utf-8"))
 
     def write_table(self, name: str, rows: "pa.Table | Iterable[Any]") -> None:
         """Commit one Parquet file of the contract, from a table, records or mappings."""
@@ -195,7 +194,7 @@ class Work:
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Commit one safetensors file of numpy arrays."""
         whole = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
-        self.write_file(name, lambda path: save_file(whole, path))
+        self.write_file(name, lambda path: save_file(whole, path), sum(array.nbytes for array in whole.values()))
 
 
 @contextmanager
@@ -212,9 +211,9 @@ def work(
 
     `how` (shard and batch sizes) tells apart half-made folders that cannot be continued as one another; no manifest holds it.
 
-    Yields None when `out` already holds the very same result (an earlier process went on after `dvc` was killed).
-    An exception or a kill leaves the committed files for the next run with the same key. A second process with the
-    same cell waits for the first.
+    Yields None when the very same result is there already. An exception or a kill leaves the committed files for the next run
+    with the same key. A second process with the same cell waits for the first. A process whose parent was killed (`dvc` alone)
+    goes on, and leaves the finished folder where it is: DVC deletes a stage's outs before it runs it again, and takes it then.
     """
     read = {folder.as_posix(): manifest_digest(folder) for folder in inputs}
     key = digest_of([cell, contract.name, contract.version, params, read, how or {}, _loaded_code()])
@@ -224,6 +223,10 @@ def work(
             yield None
             return
         folder = base / f"{cell}.{key[:16]}"
+        if _holds(folder, key):
+            _move(folder, out)
+            yield None
+            return
         for stale in base.glob(f"{cell}.*"):
             if stale.is_dir() and stale != folder:
                 shutil.rmtree(stale)
@@ -245,7 +248,10 @@ def work(
             sizes={path.relative_to(folder).as_posix(): path.stat().st_size for path in files},
         )
         making.write_json(MANIFEST, dataclasses.asdict(manifest))
-        _move(folder, out)
+        if os.getppid() == _PARENT:
+            _move(folder, out)
+        else:
+            sys.stderr.write(f"{cell}: finished, but what started it is gone; the result waits in {folder} for the next run\n")
 
 
 def _holds(out: Path, key: str) -> bool:
@@ -257,8 +263,9 @@ def _holds(out: Path, key: str) -> bool:
 
 
 def _loaded_code() -> dict[str, str]:
-    """Digests of latentry's files that this process has loaded, the stage's script among them."""
+    """Digests of latentry's files that this process has loaded, the stage's script among them; where shards are made is no part."""
     loaded = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "latentry"}
+    loaded = {name: module for name, module in loaded.items() if not name.startswith("latentry.engines")}
     files = {name: Path(module.__file__) for name, module in loaded.items() if module.__file__}
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if script and Path(script).parent.name == "stages":
@@ -296,7 +303,3 @@ def _move(folder: Path, out: Path) -> None:
         shutil.copytree(folder, beside)
         beside.replace(out)
         shutil.rmtree(folder)
-
-
-def void(_: object) -> None:
-    """Drop a value, where a function that returns nothing is wanted."""

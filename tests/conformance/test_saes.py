@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from latentry.errors import ContractError, NumericsError, SourceError, UnsupportedError
 from latentry.registry import kinds, variant
 from latentry.saes import sae_lens
-from planted_saes import StoredActivations
+from planted_saes import StoredActivations, dense_of
 
 D_IN, WIDTH = 12, 40
 FORMS = {
@@ -56,37 +56,57 @@ def loaded(folder: Path, form: str = "topk", **changes):
     return sae_lens.build(sae_lens.Config(**config), form, folder)
 
 
+@pytest.mark.parametrize("block", [1, 3, 7, WIDTH - 1, WIDTH, 10 * WIDTH])
 @pytest.mark.parametrize("form", FORMS)
-def test_it_computes_what_sae_lens_computes(tmp_path, form):
+def test_it_computes_what_sae_lens_computes_at_any_block_size(tmp_path, form, block):
     theirs, ours = saved_by_sae_lens(tmp_path, form), loaded(tmp_path, form)
-    x = 3 * torch.randn(64, 4, D_IN, generator=torch.Generator().manual_seed(1))
+    x = 3 * torch.randn(256, D_IN, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        expected, found = theirs.encode(x), ours.encode(x)
+        expected, firings = theirs.encode(x), ours.firings(x, block)
+        found = dense_of(firings, len(x), WIDTH)
         assert torch.equal(found != 0, expected != 0)
         assert 0 < (found != 0).float().mean() < 1
         # float32 sums of 12 products in another order
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(ours.decode(found), theirs.decode(expected), rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(ours.rebuild(firings, len(x)), theirs.decode(expected), rtol=1e-5, atol=1e-4)
     assert (ours.d_in, ours.width, ours.dtype) == (D_IN, WIDTH, torch.float32)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_row_alone_and_in_a_batch_gives_the_same_latents(tmp_path, form):
+def test_firings_are_ordered_by_token_and_latent_and_none_is_there_twice(tmp_path, form):
+    saved_by_sae_lens(tmp_path, form)
+    firings = loaded(tmp_path, form).firings(torch.randn(50, D_IN, generator=torch.Generator().manual_seed(3)), 7)
+    places = firings.token * WIDTH + firings.latent
+    assert (places.diff() > 0).all()
+    assert (firings.activation != 0).all()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 16])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_row_gives_the_same_latents_in_any_batch(tmp_path, form, batch):
     saved_by_sae_lens(tmp_path, form)
     sae = loaded(tmp_path, form)
     x = torch.randn(33, D_IN, generator=torch.Generator().manual_seed(2))
-    together = sae.encode(x)
-    alone = torch.cat([sae.encode(x[i : i + 1]) for i in range(len(x))])
-    assert torch.equal(alone != 0, together != 0)
-    torch.testing.assert_close(alone, together, rtol=1e-5, atol=1e-6)
+    together = dense_of(sae.firings(x, 16), len(x), WIDTH)
+    apart = torch.cat([dense_of(sae.firings(rows, 16), len(rows), WIDTH) for rows in x.split(batch)])
+    assert torch.equal(apart != 0, together != 0)
+    torch.testing.assert_close(apart, together, rtol=1e-5, atol=1e-6)
 
 
 def test_it_encodes_in_the_dtype_of_its_weights(tmp_path):
+    from sae_lens import SAE
+
     saved_by_sae_lens(tmp_path, "standard")
     weights = load_file(tmp_path / "sae_weights.safetensors")
     save_file({name: weight.bfloat16() for name, weight in weights.items()}, tmp_path / "sae_weights.safetensors")
-    sae = loaded(tmp_path, "standard")
-    assert sae.encode(torch.randn(2, D_IN)).dtype == torch.bfloat16
+    sae, x = loaded(tmp_path, "standard"), torch.randn(20, D_IN, generator=torch.Generator().manual_seed(4))
+    firings = sae.firings(x, 16)
+    rebuilt = sae.rebuild(firings, len(x))
+    assert firings.activation.dtype == rebuilt.dtype == torch.bfloat16
+    with torch.no_grad():
+        expected = SAE.load_from_disk(tmp_path, device="cpu", dtype="bfloat16")(x.bfloat16())
+    # 8 bits of mantissa, sums of up to 40 numbers of size up to 10
+    torch.testing.assert_close(rebuilt.float(), expected.float(), rtol=0.02, atol=0.2)
 
 
 def damage(folder: Path, change) -> None:
@@ -164,6 +184,6 @@ def test_a_copied_sae_is_its_two_files_and_loads_alike(tmp_path):
     folder.mkdir()
     config = sae_lens.Config(kind="sae_lens", hookpoint="resid", width=WIDTH, loss="topk", folder=source)
     nothing = StoredActivations(torch.zeros(1, 1, D_IN))
-    assert sae_lens.make(config, nothing, np.array([], dtype=int), seed=0, folder=folder, metadata={}) is None
+    assert sae_lens.make(config, nothing, np.array([], dtype=int), seed=0, folder=folder, metadata={}, checkpoint_tokens=1) is None
     assert sorted(path.name for path in folder.iterdir()) == ["cfg.json", "sae_weights.safetensors"]
     assert torch.equal(loaded(folder).decoder, loaded(source).decoder)

@@ -1,6 +1,7 @@
 """What `latentry check` finds wrong before any work, beyond what params.yaml says of itself."""
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,28 @@ def test_a_lock_that_a_kill_cut_short_is_set_aside_and_a_whole_one_is_left(tmp_p
     lock.write_text("schema: '2.0'\nstages: {}\n")
     assert list(mend_lock(tmp_path)) == []
     assert lock.exists()
+
+
+def recorded(folder: str, **metadata) -> dict:
+    Path(folder).mkdir(exist_ok=True)
+    (Path(folder) / "cfg.json").write_text(json.dumps({"metadata": metadata}))
+    return {"mine": {"kind": "sae_lens", "hookpoint": "resid-1", "width": 64, "loss": "topk", "folder": folder}}
+
+
+@pytest.mark.parametrize(
+    ("begins", "asked", "faulty"),
+    [(True, True, False), (True, None, True), (True, False, True), (False, None, False), (False, False, False), (False, True, True)],
+)
+def test_a_sae_trained_with_or_without_bos_is_not_applied_to_the_other(begins, asked, faulty):
+    faults = found(saes=recorded("mine", prepend_bos=begins), tokens__prepend_bos=asked).faults
+    assert [fault.split(":")[0] for fault in faults] == (["tokens.prepend_bos"] if faulty else [])
+    assert not faulty or ("with BOS" if begins else "without BOS") in faults[0]
+
+
+def test_a_sae_that_does_not_say_whether_bos_was_there_is_said_not_to_be_checked():
+    assert any(said.startswith("tokens.prepend_bos: SAE 'mine'") for said in found(saes=recorded("mine")).not_checked)
+
+
+def test_a_context_longer_than_the_saes_is_a_fault_and_a_shorter_one_is_not():
+    assert [fault.split(":")[0] for fault in found(saes=recorded("mine", prepend_bos=False, context_size=16)).faults] == ["tokens.context"]
+    assert not found(saes=recorded("mine", prepend_bos=False, context_size=64)).faults

@@ -17,12 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
+from latentry.atomic import write_atomic
 from latentry.contracts import EXAMPLES, EXPLANATIONS, LATENTS, MODEL, SCORES, Contract
 from latentry.errors import ContractError
 from latentry.records import Example, Explanation, Judgment, Kind, Split, Status
 from latentry.store import (
     MANIFEST,
+    Work,
     cache_folder,
+    content_digest,
     digest_of,
     file_digest,
     manifest_digest,
@@ -32,7 +35,6 @@ from latentry.store import (
     read_table,
     table_of,
     work,
-    write_atomic,
 )
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -161,17 +163,59 @@ def test_an_interrupted_rewrite_leaves_the_old_file(tmp_path):
         raise KeyboardInterrupt
 
     path = tmp_path / "deep" / "file.txt"
-    write_atomic(path, lambda partial: partial.write_text("old") and None)
+    write_atomic(path, lambda partial: partial.write_text("old"))
     with pytest.raises(KeyboardInterrupt):
         write_atomic(path, write_half)
     assert [(found.name, found.read_text()) for found in path.parent.iterdir()] == [("file.txt", "old")]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A real disk of 4 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", place], check=False, capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_full_disk_names_the_path_what_is_needed_and_what_is_free_and_keeps_what_was_committed(small_disk):
+    making = Work(small_disk, small_disk / "out", MODEL)
+    making.write_arrays("one", {"x": np.zeros(2_000_000, dtype=np.uint8)})
+    with pytest.raises(OSError, match=r"cannot write .*/two: No space left on device \(the file needs 3\.0 MB, 2\.\d MB are free there\)"):
+        making.write_arrays("two", {"x": np.zeros(3_000_000, dtype=np.uint8)})
+    with pytest.raises(OSError, match=r"cannot write .*/three: No space left on device \(2\.\d MB are free there\)"):
+        making.write_file("three", lambda path: path.write_bytes(bytes(3_000_000)))
+    assert [path.name for path in small_disk.iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize("write", ["arrays", "text"])
+def test_a_file_larger_than_is_allowed_is_named_and_leaves_nothing(tmp_path, write):
+    script = f"""
+import resource
+import numpy as np
+from pathlib import Path
+from latentry.contracts import MODEL
+from latentry.store import Work
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+making = Work(Path({str(tmp_path / "work")!r}), Path("out"), MODEL)
+try:
+    making.write_arrays("a", {{"x": np.zeros(5000)}}) if {write == "arrays"} else making.write_file("a", lambda path: path.write_text("x" * 5000))
+except OSError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "cannot write" in said and f"{tmp_path}/work/a: File too large" in said
+    assert not list((tmp_path / "work").iterdir())
 
 
 def test_a_file_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "x").write_text("")
     with pytest.raises(OSError, match=r"cannot write .*folder"):
-        write_atomic(tmp_path / "folder", lambda path: path.write_text("x") and None)
+        write_atomic(tmp_path / "folder", lambda path: path.write_text("x"))
 
 
 WRITER = """
@@ -194,7 +238,7 @@ WRITER = """
             raise SystemExit
         print(sorted(name for name in ("one", "two") if making.has(name)), flush=True)
         if not making.has("one"):
-            making.write_file("one", lambda path: path.write_text("whole") and None)
+            making.write_file("one", lambda path: path.write_text("whole"))
         if not making.has("two"):
             making.write_file("two", slow)
 """
@@ -447,3 +491,13 @@ def test_an_empty_manifest_is_refused():
     Path("in", MANIFEST).write_text("")
     with pytest.raises(ContractError, match="is no manifest"):
         manifest_digest(Path("in"))
+
+
+def test_content_is_told_apart_from_the_code_and_settings_that_made_it():
+    """What was paid for under one model's weights stays good when the code that fetched them changes."""
+    make(Path("one"))
+    make(Path("again"), cell="note@other")
+    make(Path("other"), value=2)
+    assert manifest_digest(Path("one")) != manifest_digest(Path("again"))
+    assert content_digest(Path("one")) == content_digest(Path("again"))
+    assert content_digest(Path("one")) != content_digest(Path("other"))

@@ -1,46 +1,46 @@
 """The activations of one hookpoint as they lie on disk, and how to read them without holding them all."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from safetensors import safe_open
-from safetensors.numpy import load_file
 from torch import Tensor
 
-from latentry.contracts import ACTIVATIONS
-from latentry.store import read_manifest
+from latentry.activations.positions import HOOKPOINT_FILE, kept_in, shards_in
+
+_MAPPED_SHARDS = 64
+"""Shards that stay mapped; a process may map some 65,000 files in all."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shard:
-    path: Path
-    first_context: int
-    n_contexts: int
-
-
-class ActivationStore:
-    """Reads one folder of `data/activations`. Memory is what one call asks for."""
+class Recorded:
+    """What a folder of `data/activations` says of its hookpoint, whether activations are stored there or not."""
 
     def __init__(self, folder: Path) -> None:
-        manifest = read_manifest(folder, ACTIVATIONS)
-        described = json.loads((folder / "hookpoint.json").read_text(encoding="utf-8"))
+        """
+        Raises:
+            ContractError: the folder holds no complete activations of this version.
+        """
+        self.kept: np.ndarray = kept_in(folder)
+        """bool [context, position]: neither special nor an attention sink, nor in a context that was dropped."""
         self.folder = folder
-        self.d_in: int = described["d_in"]
+        described: dict[str, Any] = json.loads((folder / HOOKPOINT_FILE).read_text(encoding="utf-8"))
+        self.hookpoint: str = described["hookpoint"]
         self.module: str = described["module"]
         self.side: str = described["side"]
         self.subject: str = described["subject"]
-        self.kept: np.ndarray = load_file(folder / "positions.safetensors")["kept"].astype(bool)
-        """[context, position]: neither special nor an attention sink."""
-        per_shard = int(manifest.counts["shard_contexts"])
-        self._shards = [
-            _Shard(folder / f"shard-{number:05d}.safetensors", first, min(per_shard, self.n_contexts - first))
-            for number, first in enumerate(range(0, self.n_contexts, per_shard))
-        ]
-        self._per_shard = per_shard
+        self.d_in: int = described["d_in"]
+        self.dtype: torch.dtype = getattr(torch, described["dtype"])
+        """Of what `rows` gives."""
+        self.is_stored: bool = described["stored"]
+        self.n_special: int = described["n_special"]
+        self.n_attention_sinks: int = described["n_attention_sinks"]
+        self.n_dropped_contexts: int = described["n_dropped_contexts"]
 
     @property
     def n_contexts(self) -> int:
@@ -52,23 +52,31 @@ class ActivationStore:
         """Tokens in a row."""
         return self.kept.shape[1]
 
-    def whole(self, first: int, last: int) -> Tensor:
-        """Every position of contexts first..last (exclusive), [context, position, d_in], in the stored dtype."""
-        parts = []
-        for shard in self._shards:
-            start, end = max(first, shard.first_context), min(last, shard.first_context + shard.n_contexts)
-            if start < end:
-                with safe_open(shard.path, framework="pt") as file:
-                    rows = slice((start - shard.first_context) * self.context, (end - shard.first_context) * self.context)
-                    parts.append(file.get_slice("activations")[rows])
-        return torch.cat(parts).view(last - first, self.context, self.d_in)
 
-    def rows(self, contexts: Sequence[int] | np.ndarray) -> Tensor:
-        """The kept rows of the contexts given, in the order given, [token, d_in]."""
-        picked = [self.whole(int(context), int(context) + 1)[0][torch.from_numpy(self.kept[int(context)])] for context in contexts]
-        return torch.cat(picked) if picked else torch.empty((0, self.d_in))
+class ActivationStore(Recorded):
+    """Reads the shards of one folder. Memory is what one call asks for: shards are mapped, not loaded."""
 
-    def batches(self, contexts: Sequence[int] | np.ndarray, batch_contexts: int) -> Iterator[Tensor]:
-        """`rows` of a few contexts at a time."""
-        for first in range(0, len(contexts), batch_contexts):
-            yield self.rows(contexts[first : first + batch_contexts])
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._shards = shards_in(folder)
+        self._mapped = lru_cache(_MAPPED_SHARDS)(_mapped)
+        self._shard_contexts = len(self._mapped(self._shards[0])) // self.context
+
+    def rows(self, contexts: Sequence[int] | np.ndarray) -> Float[Tensor, "token d_in"]:
+        """The activations at the kept positions of the contexts given, in the order given."""
+        chosen = np.asarray(contexts, dtype=np.int64)
+        which, position = np.nonzero(self.kept[chosen])
+        shard, place = np.divmod(chosen[which], self._shard_contexts)
+        place = torch.from_numpy(place * self.context + position)
+        found = torch.empty((len(place), self.d_in), dtype=self.dtype)
+        ends = [*(np.flatnonzero(np.diff(shard)) + 1).tolist(), len(shard)]
+        first = 0
+        for last in ends if len(shard) else []:
+            torch.index_select(self._mapped(self._shards[shard[first]]), 0, place[first:last], out=found[first:last])
+            first = last
+        return found
+
+
+def _mapped(shard: Path) -> Tensor:
+    with safe_open(shard, framework="pt") as file:
+        return file.get_tensor("activations")

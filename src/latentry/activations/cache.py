@@ -1,106 +1,163 @@
-"""One pass of the subject over the tokens, for all hookpoints at once, committed shard by shard."""
+"""One pass of the subject over the tokens, for all hookpoints at once, as shards that an engine makes.
 
-from collections.abc import Mapping
+A shard is committed in every hookpoint's folder. What the folder says of itself besides is written by `finish`, once all are there.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
-from tqdm import tqdm
 
+from latentry.activations.held import Held, drop_contexts, refuse
+from latentry.activations.positions import (
+    HOOKPOINT_FILE,
+    POSITIONS_FILE,
+    Counted,
+    counted_positions,
+    kept_in,
+    median_norm,
+    read_kept,
+    shard_name,
+    shards_in,
+)
 from latentry.corpora.token_set import TokenSet
-from latentry.errors import NumericsError
+from latentry.engines.base import Tick
+from latentry.runtime import device_of, memory_for
 from latentry.store import Work
-from latentry.subjects.causal_lm import Subject
+from latentry.subjects.causal_lm import Subject, load_subject
+from latentry.subjects.hooks import Hookpoint
 
-MEDIAN_TOKENS = 100_000
-"""The median norm is taken over so many tokens (methods.md, Caching 3)."""
+_LEFT_OUT = ("n_special", "n_attention_sinks", "n_dropped_contexts")
 
 
-def cache_activations(
-    subject: Subject,
-    token_set: TokenSet,
-    making: Mapping[str, Work],
-    *,
-    dtype: str,
-    shard_contexts: int,
-    batch_contexts: int,
-) -> None:
-    """Run the subject over every context and commit `shard-*.safetensors` in each hookpoint's folder.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caching:
+    """An engine's job: the forward pass over every context, up to the deepest hookpoint."""
 
-    Shards that are there already are not made again.
+    making: Mapping[str, Work]
+    """Folders in the making, by hookpoint; those that are finished are not among them."""
+    hookpoints: tuple[Hookpoint, ...]
+    """All of the run, for what is left out at one is left out at all."""
+    model: Path
+    tokens: Path
+    n_contexts: int
+    context: int
+    subject_dtype: str
+    dtype: str
+    """Of the activations as they are kept or, when nothing is, as they are given."""
+    store: bool
+    non_finite: Literal["stop", "drop"]
+    shard_contexts: int
+    batch_contexts: int
+    device: str
+    threads: int
+
+    @property
+    def title(self) -> str:
+        """Of the progress bar."""
+        return "activations"
+
+    def missing(self) -> Sequence[int]:
+        """Shards that a folder lacks; none where the positions were counted, which is what they were for."""
+        if all(work.has(POSITIONS_FILE) for work in self.making.values()):
+            return ()
+        numbers = range(-(-self.n_contexts // self.shard_contexts))
+        return [number for number in numbers if not all(work.has(shard_name(number)) for work in self.making.values())]
+
+    def size(self, shard: int) -> int:
+        """Tokens in a shard."""
+        return len(self._contexts(shard)) * self.context
+
+    def open(self) -> Callable[[int, Tick], None]:
+        """Load the subject.
+
+        Raises:
+            HookpointError: a hookpoint is not in the subject, or gives no activations.
+            ParamsError: the rows are longer than the subject has positions for.
+        """
+        subject = load_subject(self.model, self.hookpoints, dtype=self.subject_dtype, device=device_of(self.device))
+        subject.check_context(self.context)
+        return partial(self.make, subject, TokenSet(self.tokens))
+
+    def make(self, subject: Subject, token_set: TokenSet, shard: int, tick: Tick) -> None:
+        """Run one shard's contexts and commit it in each folder that lacks it.
+
+        Raises:
+            NumericsError: activations that are not finite, or do not fit the stated dtype.
+        """
+        with memory_for("run.batch_contexts", "run.shard_contexts"):
+            held = self._run(subject, token_set, self._contexts(shard), tick)
+        refuse(held, self._contexts(shard).start, drop=self.non_finite == "drop")
+        drop_contexts(held.values())
+        for name, work in self.making.items():
+            if not work.has(HOOKPOINT_FILE):
+                work.write_json(HOOKPOINT_FILE, self._described(subject, name, held[name].d_in))
+            if not work.has(shard_name(shard)):
+                tensors = held[name].tensors()
+                n_bytes = sum(tensor.nbytes for tensor in tensors.values())
+                work.write_file(shard_name(shard), lambda path, tensors=tensors: save_file(tensors, path), n_bytes)
+
+    def _contexts(self, shard: int) -> range:
+        return range(shard * self.shard_contexts, min((shard + 1) * self.shard_contexts, self.n_contexts))
+
+    def _run(self, subject: Subject, token_set: TokenSet, contexts: range, tick: Tick) -> dict[str, Held]:
+        """By hookpoint, in the order in which the pass reaches them."""
+        held: dict[str, Held] = {}
+        rows = token_set.rows(contexts.start, contexts.stop)
+        for first in range(0, len(rows), self.batch_contexts):
+            batch = rows[first : first + self.batch_contexts]
+            for name, activations in subject.activations(batch).items():
+                if name not in held:
+                    held[name] = Held(name, rows.shape, activations.shape[-1], getattr(torch, self.dtype), store=self.store)
+                held[name].put(first, activations)
+            tick(batch.size)
+        return held
+
+    def _described(self, subject: Subject, name: str, d_in: int) -> dict[str, object]:
+        point = subject.hookpoints[name]
+        described = {"hookpoint": name, "module": point.module, "side": point.side, "d_in": d_in, "dtype": self.dtype, "stored": self.store}
+        described |= {"subject": self.model.name, "subject_dtype": self.subject_dtype}
+        return described | {"attention": subject.attention_implementation, "quantisation": subject.quantisation}
+
+
+def finish(job: Caching, finished: Sequence[Path], special: np.ndarray, max_norm_multiple: float) -> None:
+    """Write which positions count and what was left out in each folder, then delete the shards of a run that stores nothing.
+
+    Args:
+        finished: hookpoints' folders of the same run that are complete already; what counts there counts here.
+        special: bool [context, position].
 
     Raises:
-        NumericsError: activations that are not finite, or do not fit the stated dtype.
+        NumericsError: no position is left.
     """
-    starts = range(0, token_set.n_contexts, shard_contexts)
-    with tqdm(total=token_set.tokens.size, unit="tok", unit_scale=True, desc="activations") as bar:
-        for number, first in enumerate(starts):
-            name = f"shard-{number:05d}.safetensors"
-            rows = token_set.tokens[first : first + shard_contexts]
-            if not all(work.has(name) for work in making.values()):
-                shard = _shard(subject, rows, first, dtype, batch_contexts, bar)
-                for point in making:
-                    tensors = shard[point]
-                    making[point].write_file(name, lambda path, tensors=tensors: save_file(tensors, path))
-            else:
-                bar.update(rows.size)
+    if not all(work.has(POSITIONS_FILE) for work in job.making.values()):
+        _count(job, finished, special, max_norm_multiple)
+    for work in job.making.values():
+        kept, described = read_kept(work.folder), _described_in(work.folder)
+        work.counts.update(n_positions=kept.size, n_kept=int(kept.sum()), **{name: described[name] for name in _LEFT_OUT})
+        for shard in () if job.store else shards_in(work.folder):
+            shard.unlink()
 
 
-def _shard(subject: Subject, rows: np.ndarray, first: int, dtype: str, batch_contexts: int, bar: tqdm) -> dict[str, dict[str, Tensor]]:
-    kept: dict[str, list[Tensor]] = {name: [] for name in subject.hookpoints}
-    norms: dict[str, list[Tensor]] = {name: [] for name in subject.hookpoints}
-    for start in range(0, len(rows), batch_contexts):
-        batch = rows[start : start + batch_contexts]
-        found = subject.activations(batch)
-        for point, activations in found.items():
-            norm = activations.float().norm(dim=-1)
-            stored = activations.to(getattr(torch, dtype))
-            _check_finite(activations, stored, point, first + start, dtype)
-            kept[point].append(stored.flatten(0, 1).cpu())
-            norms[point].append(norm.flatten().cpu())
-        bar.update(batch.size)
-    return {point: {"activations": torch.cat(kept[point]), "norm": torch.cat(norms[point])} for point in kept}
+def _count(job: Caching, finished: Sequence[Path], special: np.ndarray, max_norm_multiple: float) -> None:
+    medians = {work.folder: median_norm(work.folder, special) for work in job.making.values()}
+    if finished:
+        kept, before = kept_in(finished[0]), _described_in(finished[0])
+        counted = Counted(kept=kept, **{name: before[name] for name in _LEFT_OUT})
+    else:
+        counted = counted_positions(medians, special, max_norm_multiple)
+    left_out = {name: getattr(counted, name) for name in _LEFT_OUT}
+    for work in job.making.values():
+        work.write_json(HOOKPOINT_FILE, _described_in(work.folder) | left_out | {"median_norm": medians[work.folder]})
+    for work in job.making.values():
+        work.write_arrays(POSITIONS_FILE, {"kept": counted.kept.view(np.uint8)})
 
 
-def _check_finite(activations: Tensor, stored: Tensor, point: str, first: int, dtype: str) -> None:
-    bad = ~torch.isfinite(activations).all(dim=-1).all(dim=-1)
-    if bad.any():
-        contexts = [first + int(number) for number in bad.nonzero().flatten()]
-        raise NumericsError(
-            f"activations at {point}: {len(contexts)} contexts hold NaN or infinity, first {contexts[:5]}; check the subject's dtype"
-        )
-    if not torch.isfinite(stored).all():
-        largest = float(activations.float().abs().max())
-        raise NumericsError(f"activations at {point}: {largest:.3g} does not fit {dtype}; set `activations.dtype` to bfloat16 or float32")
-
-
-def kept_positions(norms: Mapping[str, np.ndarray], special: np.ndarray, max_norm_multiple: float) -> tuple[np.ndarray, dict[str, float]]:
-    """Which positions all SAEs of the run use, bool [context, position], and the median norm per hookpoint.
-
-    A position is left out when its token is special, or when its norm is above `max_norm_multiple` times the median
-    of the first 100,000 tokens that are not special, at any hookpoint.
-    """
-    kept = ~special
-    medians = {}
-    for point, norm in norms.items():
-        medians[point] = float(np.median(norm[~special][:MEDIAN_TOKENS]))
-        kept = kept & (norm <= max_norm_multiple * medians[point])
-    return kept, medians
-
-
-def norms_in(folder: Path, shape: tuple[int, int]) -> np.ndarray:
-    """The norms of all shards of a folder, f32 [context, position]."""
-    parts = []
-    for path in sorted(folder.glob("shard-*.safetensors")):
-        with safe_open(path, framework="np") as file:
-            parts.append(file.get_tensor("norm"))
-    return np.concatenate(parts).reshape(shape)
-
-
-def width_in(folder: Path) -> int:
-    """d_in of the shards in a folder."""
-    with safe_open(next(iter(sorted(folder.glob("shard-*.safetensors")))), framework="pt") as file:
-        return int(file.get_slice("activations").get_shape()[1])
+def _described_in(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / HOOKPOINT_FILE).read_text(encoding="utf-8"))

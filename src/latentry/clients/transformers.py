@@ -16,7 +16,7 @@ from latentry.clients.batch_run import NOTHING, BatchRun, Prefix, Tokens, common
 from latentry.errors import LatentryError, NumericsError, ParamsError
 from latentry.records import Reply, Request, Status
 from latentry.registry import VariantConfig
-from latentry.store import digest_of, manifest_digest
+from latentry.store import content_digest, digest_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,7 +54,7 @@ class TransformersClient:
 
     def __init__(self, folder: Path, *, kind: str, name: str, dtype: str, device: str, lower: str) -> None:
         self._folder, self._name, self._dtype, self._device, self._lower = folder, name, dtype, device, lower
-        self._weights = manifest_digest(folder)
+        self._weights = content_digest(folder)
         self.identity: Mapping[str, Any] = {"kind": kind, "weights": self._weights, "dtype": dtype}
         self._shared = NOTHING
         """What all requests of the call begin with."""

@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from latentry.atomic import write_atomic
 from latentry.comparison.cells import CELLS_TABLE
 from latentry.comparison.tables import SAES_TABLE
 from latentry.contracts import COMPARISON
 from latentry.plot_rows import headline_rows, sae_rows, score_rows
-from latentry.store import read_table, void, write_atomic
+from latentry.store import read_table
 
 _QUALITY = ("l0", "fvu", "ce_recovered", "dead_fraction", "width")
 _DIGITS = 4
@@ -47,4 +48,4 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
 
 def _write(path: Path, value: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomic(path, lambda partial: void(partial.write_text(text, encoding="utf-8")))
+    write_atomic(path, lambda partial: partial.write_text(text, encoding="utf-8"))

@@ -15,8 +15,11 @@ from typing import IO
 from latentry.errors import CorpusError
 from latentry.records import Document
 from latentry.registry import VariantConfig
+from latentry.store import digest_of, file_digest
 
 SUFFIXES = (".txt", ".md", ".jsonl", ".parquet")
+_BATCH_ROWS = 64
+"""Parquet rows that are in memory at once."""
 
 
 class Config(VariantConfig):
@@ -45,17 +48,32 @@ class Files:
         Raises:
             CorpusError: nothing is there, a file cannot be read, or a row lacks the text.
         """
+        for path in self._files():
+            try:
+                yield from self._read(path)
+            except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:  # ValueError: not UTF-8, or no Parquet
+                raise CorpusError(f"{path}: cannot be read ({error})") from error
+
+    def digest(self) -> str:
+        """sha256 over the files' names and bytes.
+
+        Raises:
+            CorpusError: nothing is there, or a file cannot be read.
+        """
+        root = Path(self._config.path)
+        try:
+            return digest_of([[path.relative_to(root).as_posix(), file_digest(path)] for path in self._files()])
+        except OSError as error:
+            raise CorpusError(f"{root}: cannot be read ({error})") from error
+
+    def _files(self) -> list[Path]:
         root = Path(self._config.path)
         if not root.exists():
             raise CorpusError(f"corpus.path: {root} is not there; name a file or folder of {', '.join(SUFFIXES)}")
         files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if _suffix(path) in SUFFIXES)
         if not files:
             raise CorpusError(f"corpus.path: {root} holds no {', '.join(SUFFIXES)} file (also as .xz or .gz)")
-        for path in files:
-            try:
-                yield from self._read(path)
-            except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:  # ValueError: not UTF-8, or no Parquet
-                raise CorpusError(f"{path}: cannot be read ({error})") from error
+        return files
 
     def _read(self, path: Path) -> Iterator[Document]:
         suffix = _suffix(path)
@@ -90,7 +108,7 @@ class Files:
             raise CorpusError(f"{path}: has no column {self._config.text!r} (there are: {', '.join(names)})")
         wanted = [name for name in (self._config.text, self._config.name) if name in names]
         number = 0
-        for batch in parquet.iter_batches(columns=wanted):
+        for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, columns=wanted):
             for row in batch.to_pylist():
                 number += 1
                 yield self._document(row.get(self._config.name), row[self._config.text], f"{path.name}:{number}")

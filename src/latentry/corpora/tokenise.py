@@ -1,12 +1,11 @@
-"""From documents to rows of tokens that know where in the text they stand.
+"""From documents to tokens that know where in the text they stand.
 
-Documents follow each other in rows of `context` tokens with one separator between; a row may hold several
-documents, and every position knows its own.
+How they fill rows and shards is `token_shards.py`'s. Every token is told by its id: 0 is an id, None is none.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,127 +13,104 @@ import numpy as np
 
 from latentry.errors import CorpusError
 from latentry.records import Document
+from latentry.sections import TokenSettings
 
-_log = logging.getLogger(__name__)
-_BATCH = 64
-NO_DOCUMENT = -1
+BATCH_DOCUMENTS = 64
+BATCH_CHARACTERS = 1 << 20
+"""A batch of documents goes to the tokenizer when it holds either of these; no token depends on it."""
+_WHITE = np.array([chr(point).isspace() for point in range(0x3002)])
+"""By code point; the last white space of Unicode is U+3000, and what follows is as the last entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """Rows of tokens; every array is [context, position]."""
+class Layout:
+    """What stands between and before the documents' tokens, and what is masked; all by id."""
 
-    tokens: np.ndarray
-    document: np.ndarray
-    """Index into `documents`; -1 at separators and beginnings."""
-    text_start: np.ndarray
-    text_end: np.ndarray
-    """Characters of the document's text, end exclusive."""
-    special: np.ndarray
-    """1 at every token whose id is special."""
-    documents: tuple[Document, ...]
-    """Those of which at least one token is in the rows."""
-
-
-def rows_of(
-    documents: Iterable[Document],
-    tokenizer: Any,
-    *,
-    context: int,
-    n_tokens: int,
-    tokens_per_document: int | None,
-    separator: str | None,
-    special_tokens: Sequence[str],
-) -> Rows:
-    """Fill rows until `n_tokens` is met within one context.
-
-    Args:
-        tokenizer: a fast tokenizer of transformers (character offsets are needed).
-        tokens_per_document: take at most so many from the beginning of each document; None takes all.
-        separator: text of the token between documents; None is the tokenizer's EOS.
-        special_tokens: more tokens to treat as special, besides the tokenizer's own.
-
-    Raises:
-        CorpusError: no text, or too little for the tokens asked for.
-    """
-    n_rows = max(1, round(n_tokens / context))
-    separator_id = _separator_id(tokenizer, separator)
-    special_ids = _special_ids(tokenizer, separator_id, special_tokens)
-    begins = _beginning(tokenizer)
-    body = context - len(begins)
-    flat: list[np.ndarray] = []
-    used: list[Document] = []
-    filled, seen = 0, 0
-    for document, pieces in _tokenised(documents, tokenizer, tokens_per_document):
-        seen += 1
-        if len(pieces):
-            number = np.full((len(pieces), 1), len(used))
-            flat.append(np.concatenate([pieces, number], axis=1))
-            flat.append(np.array([[separator_id, 0, 0, NO_DOCUMENT]]))
-            used.append(document)
-            filled += len(pieces) + 1
-        if filled >= n_rows * body:
-            break
-    if not used:
-        raise CorpusError(f"the corpus has no text: {seen} documents read, none of them gives a token; check `corpus`")
-    if filled < n_rows * body:
-        raise CorpusError(
-            f"the corpus gives {filled} tokens from {seen} documents, `tokens.n_tokens` asks for {n_tokens};"
-            " lower it, raise `tokens.tokens_per_document`, or name more text"
-        )
-    table = np.concatenate(flat)[: n_rows * body].reshape(n_rows, body, 4)
-    lead = np.zeros((n_rows, len(begins), 4), dtype=table.dtype)
-    lead[:, :, 0], lead[:, :, 3] = begins, NO_DOCUMENT
-    table = np.concatenate([lead, table], axis=1)
-    last = table[:, :, 3].max()
-    return Rows(
-        tokens=table[:, :, 0].astype(np.uint32),
-        document=table[:, :, 3].astype(np.int32),
-        text_start=table[:, :, 1].astype(np.uint32),
-        text_end=table[:, :, 2].astype(np.uint32),
-        special=np.isin(table[:, :, 0], special_ids).astype(np.uint8),
-        documents=tuple(used[: last + 1]),
-    )
+    beginning: tuple[int, ...]
+    """First in every row: BOS, or nothing."""
+    separator: int
+    """After each document."""
+    special: tuple[int, ...]
+    """Masked wherever they stand."""
 
 
 def load_tokenizer(folder: Path) -> Any:
     """The fast tokenizer of a model's folder.
 
     Raises:
-        CorpusError: the model has no fast tokenizer, so characters and tokens cannot be matched.
+        CorpusError: the folder has no tokenizer, or none that is fast, so that characters and tokens cannot be matched.
     """
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    wanted = "a fast tokenizer (tokenizer.json) is needed"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        raise CorpusError(f"{folder}: holds no tokenizer that can be loaded ({reason}); {wanted}") from error
     if not tokenizer.is_fast:
-        raise CorpusError(f"{folder}: its tokenizer gives no character offsets; a fast tokenizer (tokenizer.json) is needed")
+        raise CorpusError(f"{folder}: its tokenizer gives no character offsets; {wanted}")
     return tokenizer
 
 
-def _tokenised(documents: Iterable[Document], tokenizer: Any, limit: int | None) -> Iterator[tuple[Document, np.ndarray]]:
-    batch: list[Document] = []
-    for document in documents:
-        batch.append(document)
-        if len(batch) == _BATCH:
-            yield from _pieces(batch, tokenizer, limit)
-            batch = []
-    if batch:
+def layout_of(tokenizer: Any, settings: TokenSettings) -> Layout:
+    """How rows of this tokenizer are laid out.
+
+    Raises:
+        CorpusError: the tokenizer lacks a token that the settings need.
+    """
+    separator = _separator_id(tokenizer, settings.separator)
+    special = _special_ids(tokenizer, settings.special_tokens)
+    return Layout(beginning=_beginning(tokenizer, settings.prepend_bos), separator=separator, special=tuple(sorted({separator, *special})))
+
+
+def tokenised(documents: Iterable[Document], tokenizer: Any, limit: int | None) -> Iterator[tuple[Document, np.ndarray]]:
+    """Each document with its first `limit` tokens, [token, (id, start, end)]: characters of its text, end exclusive.
+
+    Memory holds one batch of documents, so it is bounded by the longest of them.
+    """
+    for batch in _batches(documents):
         yield from _pieces(batch, tokenizer, limit)
 
 
+def _batches(documents: Iterable[Document]) -> Iterator[Sequence[Document]]:
+    batch: list[Document] = []
+    n_characters = 0
+    for document in documents:
+        batch.append(document)
+        n_characters += len(document.text)
+        if len(batch) == BATCH_DOCUMENTS or n_characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, n_characters = [], 0
+    if batch:
+        yield batch
+
+
 def _pieces(batch: Sequence[Document], tokenizer: Any, limit: int | None) -> Iterator[tuple[Document, np.ndarray]]:
-    """Each document with its [token, (id, start, end)]."""
-    encoded = tokenizer([document.text for document in batch], add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    encoded = tokenizer(
+        [document.text for document in batch],
+        add_special_tokens=False,
+        padding=False,
+        truncation=False,
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )
     for document, ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-        spans = [_trimmed(document.text, start, end) for start, end in offsets[:limit]]
-        yield document, np.array([[token, *span] for token, span in zip(ids[:limit], spans, strict=True)], dtype=np.int64).reshape(-1, 3)
+        spans = np.fromiter(chain.from_iterable(offsets[:limit]), dtype=np.int64).reshape(-1, 2)
+        trimmed = _trimmed(document.text, spans[:, 0], spans[:, 1])
+        yield document, np.column_stack([np.array(ids[:limit], dtype=np.int64), trimmed, spans[:, 1]])
 
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """A token's characters without the white space before it (byte-level tokenizers count it in), unless it is nothing else."""
-    inside = text[start:end]
-    lead = len(inside) - len(inside.lstrip())
-    return (start + lead, end) if lead < len(inside) else (start, end)
+def _trimmed(text: str, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Where each token begins without the white space before it (byte-level tokenizers count it in), unless it is nothing else."""
+    points = np.frombuffer(text[: end.max(initial=0)].encode("utf-32-le"), dtype="<u4")
+    white = _WHITE[np.minimum(points, len(_WHITE) - 1)]
+    places = np.arange(len(points) + 1)
+    following = np.append(np.where(white, len(points), places[:-1]), len(points))
+    inked = np.minimum.accumulate(following[::-1])[::-1][start]
+    return np.where(inked < end, inked, start)
 
 
 def _separator_id(tokenizer: Any, separator: str | None) -> int:
@@ -150,19 +126,28 @@ def _separator_id(tokenizer: Any, separator: str | None) -> int:
     return found
 
 
-def _beginning(tokenizer: Any) -> list[int]:
-    """What the tokenizer itself puts before a text: BOS, or nothing."""
-    with_special = tokenizer("a")["input_ids"]
+def _beginning(tokenizer: Any, prepend_bos: bool | None) -> tuple[int, ...]:
     bos = tokenizer.bos_token_id
-    return [bos] if bos is not None and with_special and with_special[0] == bos else []
+    if prepend_bos and bos is None:
+        raise CorpusError("tokens.prepend_bos: is true, and the tokenizer has no BOS token; set it to false, or leave it out")
+    begins = _adds_bos(tokenizer) if prepend_bos is None else prepend_bos
+    return (bos,) if begins else ()
 
 
-def _special_ids(tokenizer: Any, separator_id: int, named: Sequence[str]) -> np.ndarray:
-    ids = [_id_of(token, tokenizer) for token in named]
-    unknown = [token for token, found in zip(named, ids, strict=True) if found is None]
+def _adds_bos(tokenizer: Any) -> bool:
+    """Whether the tokenizer itself puts BOS before a text."""
+    found = tokenizer("a")["input_ids"]
+    return tokenizer.bos_token_id is not None and found[:1] == [tokenizer.bos_token_id]
+
+
+def _special_ids(tokenizer: Any, named: Sequence[str]) -> set[int]:
+    ids = {token: _id_of(token, tokenizer) for token in named}
+    unknown = [token for token, found in ids.items() if found is None]
     if unknown:
-        raise CorpusError(f"tokens.special_tokens: {unknown} are no tokens of the tokenizer")
-    return np.array(sorted({*tokenizer.all_special_ids, separator_id, *(found for found in ids if found is not None)}))
+        raise CorpusError(
+            f"tokens.special_tokens: {unknown} are no tokens of the tokenizer; its special tokens are {tokenizer.all_special_tokens}"
+        )
+    return {found for found in (*ids.values(), *tokenizer.all_special_ids) if found is not None}
 
 
 def _id_of(token: str, tokenizer: Any) -> int | None:

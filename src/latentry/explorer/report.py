@@ -15,9 +15,10 @@ import markupsafe
 import pyarrow as pa
 
 from latentry import plots
+from latentry.atomic import write_atomic
 from latentry.explorer import samples
 from latentry.plot_rows import column_of, latent_rows, sae_rows, score_rows
-from latentry.store import manifest_digest, void, write_atomic
+from latentry.store import manifest_digest
 
 _CHANCE = {"auroc": 0.5, "balanced_accuracy": 0.5}
 _METRIC_NAMES = {"auroc": "AUROC", "balanced_accuracy": "balanced accuracy"}
@@ -42,7 +43,7 @@ def write_report(*, data: Path, tables: Mapping[str, pa.Table], settings: Mappin
         ContractError: the examples or statistics of a SAE in the tables are not there.
     """
     html = report_html(data=data, tables=tables, settings=settings, per_sae=per_sae)
-    write_atomic(out, lambda path: void(path.write_text(html, encoding="utf-8")))
+    write_atomic(out, lambda path: path.write_text(html, encoding="utf-8"))
 
 
 def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping[str, str], per_sae: int = _PER_SAE) -> str:

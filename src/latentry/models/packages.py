@@ -16,9 +16,9 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
+from latentry.atomic import write_atomic
 from latentry.errors import SourceError
 from latentry.registry import VariantConfig
-from latentry.store import write_atomic
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,8 @@
-"""What every SAE is to the rest: `Sae` encodes activations to latents and decodes them back; what trains one reads `Activations`.
+"""What every SAE is to the rest: `Sae` encodes activations to sparse latents and rebuilds them; what trains one reads `Activations`.
 
 Reading a format is each variant's. Nothing here, and nothing at a variant's top, imports torch: params are validated without it.
-A latent fires where its activation is not 0, and a row's latents never depend on the other rows of its batch.
+A latent fires where its activation is not 0, a row's latents never depend on the other rows of its batch, and no tensor
+[token, width] is ever made.
 """
 
 from __future__ import annotations
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Firings:
+    """Every activation of some rows that is not 0, by row and, within one, by latent."""
+
+    token: Int[Tensor, " activation"]
+    """Row of the batch, ascending."""
+    latent: Int[Tensor, " activation"]
+    activation: Float[Tensor, " activation"]
+    """In the SAE's dtype."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sae:
     """One SAE, whatever its format and loss."""
 
@@ -27,8 +39,11 @@ class Sae:
     """Name in `subject.hookpoints` of what it reads and rebuilds."""
     loss: str
     """What it was trained with; the encoder's form alone does not tell (BatchTopK is stored as JumpReLU)."""
-    encoder: Callable[[Tensor], Tensor]
-    """From [token, d_in] in the SAE's dtype to dense latents [token, width]."""
+    encode_block: Callable[[Tensor, slice], Tensor]
+    """From [token, d_in] in the SAE's dtype to the latents of a range, [token, latent]: what fires is not 0, or, with `k`, what is
+    above 0 competes with all other latents for the k places."""
+    k: int | None = None
+    """How many latents fire at a token at most, chosen over the whole width (TopK); None where each latent decides alone."""
     decoder: Float[Tensor, "width d_in"]
     """One row per latent: what one unit of its activation adds to the reconstruction."""
     decoder_bias: Float[Tensor, " d_in"]
@@ -49,17 +64,84 @@ class Sae:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it computes in; `encode` casts to it."""
+        """What it computes in; `firings` casts to it."""
         return self.decoder.dtype
 
-    def encode(self, x: Float[Tensor, "*batch d_in"]) -> Float[Tensor, "*batch width"]:
-        """The latents of each position, dense; all axes but the last are batch."""
-        rows = x.to(device=self.decoder.device, dtype=self.dtype).reshape(-1, self.d_in)
-        return self.encoder(rows).reshape(*x.shape[:-1], self.width)
+    def firings(self, x: Float[Tensor, "token d_in"], block: int) -> Firings:
+        """What fires at each row, encoded in blocks of so many latents: the same at any block size, up to rounding.
 
-    def decode(self, latents: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch d_in"]:
-        """The reconstruction of the activations."""
-        return latents @ self.decoder + self.decoder_bias
+        Of latents that tie for the last of the `k` places, the lower ones fire. NaN fires, so that whoever sums notices.
+        """
+        rows = x.to(device=self.decoder.device, dtype=self.dtype)
+        blocks = [slice(first, min(first + block, self.width)) for first in range(0, self.width, block)]
+        return self._all(rows, blocks) if self.k is None else self._largest(rows, blocks, self.k)
+
+    def _largest(self, rows: Tensor, blocks: list[slice], k: int) -> Firings:
+        """The k largest of each row, kept in the latents' order while the blocks pass by."""
+        import torch
+
+        values, latents = rows.new_empty((len(rows), 0)), torch.empty((len(rows), 0), dtype=torch.int64, device=rows.device)
+        for block in blocks:
+            found, places = _largest_of(self.encode_block(rows, block), k)
+            values, latents = torch.cat([values, found], dim=-1), torch.cat([latents, places + block.start], dim=-1)
+            values, chosen = _largest_of(values, k)
+            latents = latents.gather(-1, chosen)
+        values = values.relu()
+        token, which = values.nonzero(as_tuple=True)
+        return Firings(token=token, latent=latents[token, which], activation=values[token, which])
+
+    def _all(self, rows: Tensor, blocks: list[slice]) -> Firings:
+        """Whatever is not 0, block after block, then put in the order of the rows."""
+        import torch
+
+        found = [_not_zero(self.encode_block(rows, block), block.start) for block in blocks]
+        token, latent, activation = (torch.cat(parts) for parts in zip(*found, strict=True))
+        if len(blocks) > 1:
+            token, order = token.sort(stable=True)
+            latent, activation = latent[order], activation[order]
+        return Firings(token=token, latent=latent, activation=activation)
+
+    def rebuild(self, firings: Firings, n_tokens: int) -> Float[Tensor, "token d_in"]:
+        """The reconstruction of the rows that fired so, without a tensor [token, width] or [activation, d_in]."""
+        import torch
+
+        offsets = torch.searchsorted(firings.token, torch.arange(n_tokens, device=firings.token.device))
+        sums = torch.nn.functional.embedding_bag(
+            firings.latent, self.decoder, offsets, mode="sum", per_sample_weights=firings.activation.to(self.dtype)
+        )
+        return sums + self.decoder_bias
+
+
+def _not_zero(values: Float[Tensor, "token latent"], first: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Row, latent (counted from `first`) and activation of what is not 0."""
+    token, latent = values.nonzero(as_tuple=True)
+    return token, latent + first, values[token, latent]
+
+
+def _largest_of(values: Float[Tensor, "token latent"], k: int) -> tuple[Float[Tensor, "token chosen"], Int[Tensor, "token chosen"]]:
+    """The k largest of each row, or all where there are fewer, in the order they stand, and their places.
+
+    `topk` breaks ties as it likes, which would change with the blocks; here the first of equals are taken.
+    """
+    n = values.shape[-1]
+    found = values.topk(min(k + 1, n), dim=-1)
+    places = found.indices[:, :k].sort(dim=-1).values
+    if k < n:
+        least = found.values[:, k - 1]
+        tied = (found.values[:, k] == least) & (least > 0)
+        if bool(tied.any()):
+            places[tied] = _first_of_equals(values[tied], least[tied].unsqueeze(-1), k)
+    return values.gather(-1, places), places
+
+
+def _first_of_equals(values: Tensor, least: Tensor, k: int) -> Tensor:
+    """Places of what is above the least that is taken (NaN is), and of the first that equal it, k in all."""
+    import torch
+
+    above, equal = ~(values <= least), values == least
+    room = k - above.sum(dim=-1, keepdim=True)
+    chosen = above | (equal & (equal.cumsum(dim=-1, dtype=torch.int32) <= room))
+    return chosen.nonzero()[:, 1].view(-1, k)
 
 
 class Activations(Protocol):

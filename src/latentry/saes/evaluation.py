@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from latentry.errors import CorpusError, NumericsError
+from latentry.errors import ContractError, CorpusError, NumericsError
 from latentry.randomness import rng_for
+from latentry.runtime import memory_for
 from latentry.saes.base import Activations, Sae
 
 EVALUATION_FILE = "evaluation.json"
@@ -52,9 +53,9 @@ class Reconstruction:
 
     @property
     def density_histogram(self) -> dict[str, Any]:
-        """Latents by firing frequency, in bins between powers of ten; `n_dead` apart."""
-        alive = self.firing_counts[self.firing_counts > 0] / self.n_tokens
-        counts, _ = np.histogram(np.log10(alive), bins=np.array(_DENSITY_EDGES, dtype=float))
+        """Latents by firing frequency, in bins between powers of ten, the first with all that is rarer; `n_dead` apart."""
+        alive = np.log10(self.firing_counts[self.firing_counts > 0] / self.n_tokens)
+        counts, _ = np.histogram(np.maximum(alive, _DENSITY_EDGES[0]), bins=np.array(_DENSITY_EDGES, dtype=float))
         return {"log10_edges": list(_DENSITY_EDGES), "n_latents": counts.tolist(), "n_dead": int(np.sum(self.firing_counts == 0))}
 
 
@@ -86,41 +87,78 @@ def held_out_contexts(n_contexts: int, fraction: float, seed: int) -> Bool[np.nd
 
 
 @torch.inference_mode()
-def reconstruction(sae: Sae, activations: Activations, contexts: Int[np.ndarray, " context"]) -> Reconstruction:
-    """Measure a SAE on the kept positions of some contexts, in one pass and bounded memory.
+def reconstruction(
+    sae: Sae, activations: Activations, contexts: Int[np.ndarray, " context"], *, block: int, batch_tokens: int
+) -> Reconstruction:
+    """Measure a SAE on the kept positions of some contexts, in one pass: so many latents at a time, of so many tokens.
 
     Raises:
+        ContractError: the SAE reads activations of another length.
         CorpusError: those contexts hold no position that is kept, or only equal activations.
         NumericsError: an activation or a reconstruction is NaN or infinite.
+        MemoryShortError: one block of latents of one batch does not fit.
     """
-    n, squared_error, squares, n_firings = 0, 0.0, 0.0, 0
-    total = torch.zeros(activations.d_in, dtype=torch.float64)
-    firing_counts = torch.zeros(sae.width, dtype=torch.int64)
-    offset: Tensor | None = None
+    check_d_in(sae, activations.d_in)
+    sums = _Sums(sae)
     for start in range(0, len(contexts), _READ_CONTEXTS):
-        x = activations.rows(contexts[start : start + _READ_CONTEXTS])
-        if len(x) == 0:
-            continue
-        latents = sae.encode(x)
-        # float64, and about one early mean: the variance is small beside the squared norm
-        exact = x.to(device="cpu", dtype=torch.float64)
-        offset = exact.mean(dim=0) if offset is None else offset
-        squared_error += (exact - sae.decode(latents).cpu().double()).square().sum().item()
-        centred = exact - offset
-        total += centred.sum(dim=0)
-        squares += centred.square().sum().item()
-        fires = (latents != 0).sum(dim=0).cpu()
-        firing_counts += fires
-        n_firings += int(fires.sum())
-        n += len(x)
-    variance = squares - (total.square().sum().item() / n if n else 0.0)
-    if n == 0 or variance == 0:
-        raise CorpusError(
-            f"evaluation: {n} tokens without any variance on {len(contexts)} contexts; FVU needs different activations, take more"
+        some = contexts[start : start + _READ_CONTEXTS]
+        with memory_for("run.batch_tokens", "run.block_latents"):
+            for rows in activations.rows(some).split(batch_tokens):
+                sums.add(rows, block)
+        if not np.isfinite(sums.squares + sums.squared_error):
+            culprit = "reconstructions" if np.isfinite(sums.squares) else "activations"
+            raise NumericsError(
+                f"SAE {sae.name!r} at hookpoint {sae.hookpoint!r}: NaN or infinity among the {culprit} of contexts {some.min()} to"
+                f" {some.max()}; check the dtype of the {'SAE' if culprit == 'reconstructions' else 'subject and of `activations`'}"
+            )
+    return sums.result(len(contexts))
+
+
+def check_d_in(sae: Sae, d_in: int) -> None:
+    """The SAE reads activations of that length.
+
+    Raises:
+        ContractError: it does not; says what each has, and what to correct.
+    """
+    if sae.d_in != d_in:
+        raise ContractError(
+            f"SAE {sae.name!r} reads activations of length d_in = {sae.d_in}, hookpoint {sae.hookpoint!r} gives {d_in};"
+            f" name the hookpoint that it was trained at, or correct `folder`, under saes.{sae.name} in params.yaml"
         )
-    if not np.isfinite(squared_error + squares):
-        raise NumericsError(f"SAE {sae.name!r}: NaN or infinity among the activations or their reconstructions; check the dtype of both")
-    return Reconstruction(l0=n_firings / n, fvu=squared_error / variance, n_tokens=n, firing_counts=firing_counts.numpy())
+
+
+class _Sums:
+    """What is added up over the tokens; float64, and about one early mean: the variance is small beside the squared norm."""
+
+    def __init__(self, sae: Sae) -> None:
+        self._sae = sae
+        self._n = 0
+        self.squared_error, self.squares = 0.0, 0.0
+        self._total = torch.zeros(sae.d_in, dtype=torch.float64)
+        self._offset: Tensor | None = None
+        self._firing_counts = torch.zeros(sae.width, dtype=torch.int64)
+
+    def add(self, x: Float[Tensor, "token d_in"], block: int) -> None:
+        if len(x) == 0:
+            return
+        firings = self._sae.firings(x, block)
+        exact = x.to(device="cpu", dtype=torch.float64)
+        self._offset = exact.mean(dim=0) if self._offset is None else self._offset
+        self.squared_error += (exact - self._sae.rebuild(firings, len(x)).cpu().double()).square_().sum().item()
+        centred = exact - self._offset
+        self._total += centred.sum(dim=0)
+        self.squares += centred.square_().sum().item()
+        self._firing_counts += firings.latent.bincount(minlength=self._sae.width).cpu()
+        self._n += len(x)
+
+    def result(self, n_contexts: int) -> Reconstruction:
+        n, firing_counts = self._n, self._firing_counts.numpy()
+        variance = self.squares - (self._total.square().sum().item() / n if n else 0.0)
+        if n == 0 or variance <= 0:
+            raise CorpusError(
+                f"evaluation: {n} tokens without any variance on {n_contexts} contexts; FVU needs different activations, take more"
+            )
+        return Reconstruction(l0=int(firing_counts.sum()) / n, fvu=self.squared_error / variance, n_tokens=n, firing_counts=firing_counts)
 
 
 @torch.inference_mode()
@@ -130,33 +168,47 @@ def cross_entropy(
     tokens: Int[np.ndarray, "context position"],
     special: Bool[np.ndarray, "context position"],
     kept: Bool[np.ndarray, "context position"],
+    *,
+    block: int,
+    batch_tokens: int,
+    batch_contexts: int,
 ) -> CrossEntropy:
     """The subject's loss on tokens that are not special, with the hookpoint clean, zero, and rebuilt by the SAE.
 
     Raises:
         CorpusError: every token is special.
+        NumericsError: a loss is NaN or infinite.
+        MemoryShortError: one forward pass, or one block of latents of one batch, does not fit.
     """
-    sums, n = np.zeros(3), 0
-    for start in range(0, len(tokens), _READ_CONTEXTS):
-        rows = slice(start, start + _READ_CONTEXTS)
-        counted = torch.from_numpy(~special[rows][:, 1:].astype(bool))
-        fillings = (None, torch.zeros_like, lambda x: sae.decode(sae.encode(x)))
-        for which, fill in enumerate(fillings):
-            replace = None if fill is None else (sae.hookpoint, _patch(fill, torch.from_numpy(kept[rows].astype(bool))))
-            losses = subject.token_losses(tokens[rows], replace=replace).cpu().double()
-            sums[which] += losses[counted].sum().item()
-        n += int(counted.sum())
-    if n == 0:
+
+    def rebuilt(x: Float[Tensor, "token d_in"]) -> Float[Tensor, "token d_in"]:
+        parts = [sae.rebuild(sae.firings(rows, block), len(rows)) for rows in x.split(batch_tokens)]
+        return torch.cat(parts).to(x)
+
+    sums, counted = np.zeros(3), ~special[:, 1:]
+    with memory_for("run.batch_contexts", "run.batch_tokens", "run.block_latents"):
+        for start in range(0, len(tokens), batch_contexts):
+            rows = slice(start, start + batch_contexts)
+            for which, fill in enumerate((None, torch.zeros_like, rebuilt)):
+                replace = None if fill is None else (sae.hookpoint, _patch(fill, torch.from_numpy(kept[rows])))
+                losses = subject.token_losses(tokens[rows], replace=replace).cpu().double()
+                sums[which] += losses[torch.from_numpy(counted[rows])].sum().item()
+    if not counted.any():
         raise CorpusError(f"evaluation: all tokens of the {len(tokens)} contexts for cross-entropy are special; take other text")
-    clean, zero, rebuilt = (sums / n).tolist()
-    return CrossEntropy(clean=clean, zero=zero, sae=rebuilt)
+    clean, zero, with_sae = (sums / counted.sum()).tolist()
+    if not np.isfinite(sums).all():
+        raise NumericsError(
+            f"SAE {sae.name!r}: cross-entropy is {clean:g} clean, {zero:g} with the hookpoint zero, {with_sae:g} with the SAE in place;"
+            " set `subject.dtype` to bfloat16 or float32"
+        )
+    return CrossEntropy(clean=clean, zero=zero, sae=with_sae)
 
 
 def _patch(fill: Callable[[Tensor], Tensor], kept: Bool[Tensor, "context position"]) -> Callable[[Tensor], Tensor]:
     def replaced(x: Float[Tensor, "context position d_in"]) -> Float[Tensor, "context position d_in"]:
         mask = kept.to(x.device)
         patched = x.clone()
-        patched[mask] = fill(x[mask]).to(x)
+        patched[mask] = fill(x[mask])
         return patched
 
     return replaced

@@ -44,15 +44,17 @@ def gate(
 ) -> dict[str, Any]:
     """Check a SAE against what was measured of it on these activations; returns what `gate.json` holds.
 
-    `recorded` is the evaluation.json beside the SAE, where there is one.
+    `recorded` is the evaluation.json beside the SAE, where there is one. It stands for the training only where the SAE was trained
+    here; of one from elsewhere it says what these very activations gave, and only the SAE's own file declares anything.
 
     Raises:
         GateError: a check failed, and the SAE is no baseline; names the figures and the likely causes.
     """
     found = _Findings(measured={"fvu": measured.fvu, "l0": measured.l0, "n_tokens": measured.n_tokens})
     metadata = sae.provenance.get("metadata") or {}
-    _check_fvu(found, max_fvu, (recorded or {}).get("fvu"))
-    _check_l0(found, _declared_l0(sae, recorded))
+    at_training = recorded if recorded and recorded.get("n_training_tokens") else metadata
+    _check_fvu(found, max_fvu, at_training.get("fvu"))
+    _check_l0(found, at_training.get("l0"), sae.provenance.get("k"))
     _check_subject(found, metadata, in_use)
     _check_hookpoint(found, metadata, in_use)
     if found.faults and not sae.baseline:
@@ -86,17 +88,12 @@ def _check_fvu(found: _Findings, max_fvu: float, recorded: float | None) -> None
         )
 
 
-def _declared_l0(sae: Sae, recorded: Mapping[str, Any] | None) -> float | None:
-    """Measured at training where that was recorded, else what the file says, else k."""
-    metadata = sae.provenance.get("metadata") or {}
-    stated = ((recorded or {}).get("l0"), metadata.get("l0"), sae.provenance.get("k"))
-    return next((float(value) for value in stated if value is not None), None)
-
-
-def _check_l0(found: _Findings, declared: float | None) -> None:
-    if declared is None:
+def _check_l0(found: _Findings, recorded: float | None, k: int | None) -> None:
+    stated = recorded if recorded is not None else k
+    if stated is None:
         found.not_checked.append("L0 against the declared one: the SAE's files declare none")
         return
+    declared = float(stated)
     l0, low, high = found.measured["l0"], L0_RANGE[0] * declared, L0_RANGE[1] * declared
     found.measured["declared_l0"] = declared
     if not low <= l0 <= high:

@@ -87,7 +87,8 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
         name=name,
         hookpoint=config.hookpoint,
         loss=config.loss,
-        encoder=_encoder(architecture, weights, described, scale),
+        encode_block=_encoder(architecture, weights, described, scale),
+        k=described["k"] if architecture == "topk" else None,
         decoder=rows,
         decoder_bias=weights["b_dec"],
         provenance={key: described[key] for key in ("architecture", "k", "metadata") if key in described},
@@ -102,10 +103,11 @@ def make(
     seed: int,
     folder: Path,
     metadata: Mapping[str, Any],
+    checkpoint_tokens: int,
     device: str = "cpu",
 ) -> int | None:
     """Write the SAE's files to the folder: trained on those contexts, or copied. Returns on how many tokens it was
-    trained here, None where others trained it."""
+    trained here, None where others trained it. After a kill it goes on, at most `checkpoint_tokens` tokens back."""
     if config.folder is not None:
         copy_weights(config.folder, folder)
         return None
@@ -122,6 +124,7 @@ def make(
         seed=seed,
         folder=folder,
         metadata=metadata,
+        checkpoint_tokens=checkpoint_tokens,
         device=device,
     )
 
@@ -213,43 +216,35 @@ def _check_tensors(path: Path, weights: Mapping[str, Tensor], shapes: Mapping[st
 
 def _encoder(
     architecture: str, weights: Mapping[str, Tensor], described: Mapping[str, Any], scale: Tensor | None
-) -> Callable[[Tensor], Tensor]:
+) -> Callable[[Tensor, slice], Tensor]:
     shift = weights["b_dec"] if described.get("apply_b_dec_to_input", True) else weights["b_dec"] * 0
     if architecture == "gated":
         return _gated(weights, shift)
     matrix, bias = weights["W_enc"], weights["b_enc"]
-    activate = _activation(architecture, weights, described)
+    activate = {"topk": lambda pre, _: pre, "jumprelu": _jump(weights), "standard": lambda pre, _: pre.relu_()}[architecture]
 
-    def encode(x: Tensor) -> Tensor:
-        pre = (x - shift) @ matrix + bias
-        return activate(pre if scale is None else pre * scale)
+    def encode_block(x: Tensor, block: slice) -> Tensor:
+        # in place: a block takes its memory once
+        pre = ((x - shift) @ matrix[:, block]).add_(bias[block])
+        return activate(pre if scale is None else pre.mul_(scale[block]), block)
 
-    return encode
-
-
-def _activation(architecture: str, weights: Mapping[str, Tensor], described: Mapping[str, Any]) -> Callable[[Tensor], Tensor]:
-    if architecture == "topk":
-        return _topk(described["k"])
-    if architecture == "jumprelu":
-        threshold = weights["threshold"]
-        return lambda pre: pre.relu() * (pre > threshold)
-    return lambda pre: pre.relu()
+    return encode_block
 
 
-def _topk(k: int) -> Callable[[Tensor], Tensor]:
-    def activate(pre: Tensor) -> Tensor:
-        largest = pre.topk(k, dim=-1, sorted=False)
-        return pre.new_zeros(pre.shape).scatter_(-1, largest.indices, largest.values.relu())
+def _jump(weights: Mapping[str, Tensor]) -> Callable[[Tensor, slice], Tensor]:
+    def activate(pre: Tensor, block: slice) -> Tensor:
+        silent = pre <= weights["threshold"][block]
+        return pre.relu_().masked_fill_(silent, 0)
 
     return activate
 
 
-def _gated(weights: Mapping[str, Tensor], shift: Tensor) -> Callable[[Tensor], Tensor]:
-    gate, magnitude = weights["W_enc"], weights["W_enc"] * weights["r_mag"].exp()
+def _gated(weights: Mapping[str, Tensor], shift: Tensor) -> Callable[[Tensor, slice], Tensor]:
+    matrix, scale = weights["W_enc"], weights["r_mag"].exp()
 
-    def encode(x: Tensor) -> Tensor:
-        centred = x - shift
-        is_open = centred @ gate + weights["b_gate"] > 0
-        return is_open * (centred @ magnitude + weights["b_mag"]).relu()
+    def encode_block(x: Tensor, block: slice) -> Tensor:
+        shared = (x - shift) @ matrix[:, block]
+        shut = shared <= -weights["b_gate"][block]
+        return shared.mul_(scale[block]).add_(weights["b_mag"][block]).relu_().masked_fill_(shut, 0)
 
-    return encode
+    return encode_block

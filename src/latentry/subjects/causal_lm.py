@@ -1,12 +1,12 @@
-"""A causal language model as a subject.
+"""A causal language model as a subject: run to its hookpoints, patched there, its directions read as tokens.
 
-Hooks live in `with` blocks, so no exception leaves one behind. A run to a hookpoint never runs the layers after it.
+A run to the hookpoints never runs what comes after the deepest.
 """
 
-import contextlib
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentry.errors import HookpointError
+from latentry.errors import HookpointError, ParamsError
 from latentry.registry import nearest
+from latentry.subjects.hooks import Hookpoint, activations_in, hooked
+from latentry.subjects.quantised import load_quantised, method_of
+from latentry.subjects.residual import final_norm_of, writes_to_residual
+
+logger = logging.getLogger(__name__)
 
 Replace = Callable[[Tensor], Tensor]
 """From activations [context, position, d_in] to those that take their place."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hookpoint:
-    """Where activations are read: a module of the subject, by its transformers name, and which side of it."""
-
-    name: str
-    module: str
-    side: str
-    """input or output."""
+_LEARNED_POSITIONS = {"wpe", "embed_positions", "position_embeddings"}
 
 
 class _Reached(Exception):
@@ -39,8 +36,10 @@ class _Reached(Exception):
 class Subject:
     """A loaded causal language model."""
 
-    def __init__(self, model: Any, hookpoints: Sequence[Hookpoint], device: torch.device) -> None:
+    def __init__(self, model: Any, hookpoints: Sequence[Hookpoint], device: torch.device, quantisation: str | None = None) -> None:
         self._model, self._device = model, device
+        self.quantisation = quantisation
+        """Method by which its weights were quantised in its folder; recorded with the activations."""
         self._modules: dict[str, nn.Module] = dict(model.named_modules())
         check_hookpoints(hookpoints, list(self._modules))
         self.hookpoints = {point.name: point for point in hookpoints}
@@ -48,16 +47,33 @@ class Subject:
     @property
     def attention_implementation(self) -> str:
         """Such as `sdpa`; recorded with the activations."""
-        return str(self._model.config._attn_implementation)
+        return str(self._config._attn_implementation)
 
     @property
     def vocabulary(self) -> int:
         """Number of token ids that the model has."""
-        return int(self._model.config.vocab_size)
+        return int(self._config.vocab_size)
+
+    def check_context(self, context: int) -> None:
+        """See that rows of so many tokens fit; rotary positions past those of training are logged, not refused.
+
+        Raises:
+            ParamsError: the subject learned fewer positions.
+        """
+        limit = getattr(self._config, "max_position_embeddings", None)
+        if limit is None or context <= limit:
+            return
+        found = (
+            f"tokens.context: is {context}, the subject was trained for {limit} positions (`max_position_embeddings` in its config.json)"
+        )
+        if any(isinstance(module, nn.Embedding) and name.split(".")[-1] in _LEARNED_POSITIONS for name, module in self._modules.items()):
+            raise ParamsError("params.yaml", [f"{found} and has no others; set it to at most {limit}"])
+        logger.warning("%s; activations past them are not what it was trained for", found)
 
     def is_residual(self, hookpoint: str) -> bool:
-        """Whether the hookpoint is the residual stream: the input or output of a whole layer."""
-        return re.search(r"(^|\.)(layers|h|blocks)\.\d+$", self.hookpoints[hookpoint].module) is not None
+        """Whether what a decoder writes at the hookpoint goes to the residual stream unchanged, and from its end through a final
+        norm that is known: only then does `promoted` say what a latent promotes."""
+        return writes_to_residual(self._modules, self.hookpoints[hookpoint]) and final_norm_of(self._model) is not None
 
     @torch.inference_mode()
     def activations(self, tokens: Int[np.ndarray, "context position"]) -> dict[str, Float[Tensor, "context position d_in"]]:
@@ -68,7 +84,7 @@ class Subject:
         """
         found: dict[str, Tensor] = {}
         ids = self._ids(tokens)
-        with self._reading(found, ids.shape), contextlib.suppress(_Reached):
+        with self._reading(found, ids.shape), suppress(_Reached):
             self._model(input_ids=ids, use_cache=False)
         missing = [name for name in self.hookpoints if name not in found]
         if missing:
@@ -88,49 +104,45 @@ class Subject:
 
     @torch.inference_mode()
     def promoted(self, directions: Float[Tensor, "latent d_in"]) -> Float[Tensor, "latent vocabulary"]:
-        """What each direction of the residual stream does to the logits: unembed(final norm(direction))."""
-        base = getattr(self._model, self._model.base_model_prefix)
-        norm = next((getattr(base, name) for name in ("norm", "final_layer_norm", "ln_f") if hasattr(base, name)), nn.Identity())
-        unembed = self._model.get_output_embeddings()
-        return unembed(norm(directions.to(device=self._device, dtype=unembed.weight.dtype))).float()
+        """What each direction of the residual stream does to the logits: unembed(final norm(direction)).
+
+        What a model does to its logits afterwards (a scale, a soft cap) keeps their order and is left out.
+        """
+        norm, unembed = final_norm_of(self._model) or nn.Identity(), self._model.get_output_embeddings()
+        floats = [value for value in (unembed.weight, *norm.parameters()) if isinstance(value, Tensor)]
+        dtype = floats[0].dtype if floats else torch.float32  # a quantised unembedding keeps its weight behind a method
+        return unembed(norm(directions.to(device=self._device, dtype=dtype))).float()
+
+    @property
+    def _config(self) -> Any:
+        """Of the text, where the model reads more than text."""
+        return self._model.config.get_text_config()
 
     def _ids(self, tokens: Int[np.ndarray, "context position"]) -> Tensor:
         return torch.from_numpy(tokens.astype(np.int64)).to(self._device)
 
-    @contextlib.contextmanager
-    def _reading(self, found: dict[str, Tensor], shape: torch.Size) -> Iterator[None]:
-        hooks = []
-
+    def _reading(self, found: dict[str, Tensor], shape: torch.Size) -> ExitStack:
         def keep(point: Hookpoint, value: Any) -> None:
-            found[point.name] = _activations_in(value, point, shape)
+            found[point.name] = activations_in(value, point, shape)
             if len(found) == len(self.hookpoints):
                 raise _Reached
 
-        for point in self.hookpoints.values():
-            hooks.append(_hook(self._modules[point.module], point.side, lambda value, point=point: keep(point, value)))
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+        with ExitStack() as hooks:
+            for point in self.hookpoints.values():
+                hooks.enter_context(hooked(self._modules[point.module], point.side, partial(keep, point)))
+            return hooks.pop_all()
 
-    @contextlib.contextmanager
-    def _patched(self, replace: tuple[str, Replace] | None, shape: torch.Size) -> Iterator[None]:
+    def _patched(self, replace: tuple[str, Replace] | None, shape: torch.Size) -> AbstractContextManager[None]:
         if replace is None:
-            yield
-            return
+            return nullcontext()
         name, function = replace
         point = self.hookpoints[name]
 
         def patch(value: Any) -> Any:
-            new = function(_activations_in(value, point, shape))
+            new = function(activations_in(value, point, shape))
             return (new, *value[1:]) if isinstance(value, tuple) else new
 
-        hook = _hook(self._modules[point.module], point.side, patch)
-        try:
-            yield
-        finally:
-            hook.remove()
+        return hooked(self._modules[point.module], point.side, patch)
 
 
 def load_subject(folder: Path, hookpoints: Sequence[Hookpoint], *, dtype: str, device: torch.device) -> Subject:
@@ -138,12 +150,18 @@ def load_subject(folder: Path, hookpoints: Sequence[Hookpoint], *, dtype: str, d
 
     Raises:
         HookpointError: a module is not in the subject.
+        SourceError: the weights are quantised by a method that cannot be loaded here.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     check_hookpoints(hookpoints, module_names(folder))
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
-    return Subject(model.to(device).eval().requires_grad_(False), hookpoints, device)
+    method = method_of(AutoConfig.from_pretrained(folder, local_files_only=True))
+    if method:
+        model: Any = load_quantised(folder, method, dtype=getattr(torch, dtype), device=device)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
+        model.to(device)
+    return Subject(model.eval().requires_grad_(False), hookpoints, device, method)
 
 
 def module_names(folder: Path) -> list[str]:
@@ -174,35 +192,3 @@ def check_hookpoints(hookpoints: Sequence[Hookpoint], modules: Sequence[str]) ->
 def hookpoints_of(settings: Mapping[str, Any]) -> list[Hookpoint]:
     """From `subject.hookpoints` (objects with `module` and `side`) to hookpoints."""
     return [Hookpoint(name=name, module=point.module, side=point.side) for name, point in settings.items()]
-
-
-def _hook(module: nn.Module, side: str, function: Callable[[Any], Any]) -> Any:
-    if side == "output":
-        return module.register_forward_hook(lambda _module, _inputs, output: function(output))
-
-    def before(_module: nn.Module, args: tuple, kwargs: dict) -> Any:
-        if args:
-            new = function(args[0])
-            return None if new is None else ((new, *args[1:]), kwargs)
-        name = next(iter(kwargs))
-        new = function(kwargs[name])
-        return None if new is None else (args, kwargs | {name: new})
-
-    return module.register_forward_pre_hook(before, with_kwargs=True)
-
-
-def _activations_in(value: Any, point: Hookpoint, shape: torch.Size) -> Tensor:
-    """The activations in what passes a hookpoint; `shape` is the token ids' [context, position]."""
-    first = value[0] if isinstance(value, tuple) and value else value
-    if not isinstance(first, Tensor) or first.dim() != 3:
-        kind = f"a tensor of {first.dim()} axes" if isinstance(first, Tensor) else type(first).__name__
-        raise HookpointError(
-            f"subject.hookpoints.{point.name}: the {point.side} of {point.module!r} is {kind}, wanted a tensor [context, position, d_in];"
-            " name a layer, an attention or an MLP module"
-        )
-    if first.shape[:2] != shape:
-        raise HookpointError(
-            f"subject.hookpoints.{point.name}: the {point.side} of {point.module!r} is a tensor of shape {list(first.shape)}, wanted"
-            f" [{shape[0]}, {shape[1]}, d_in], one vector per token; name a layer, an attention or an MLP module"
-        )
-    return first

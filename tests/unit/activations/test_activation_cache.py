@@ -1,184 +1,168 @@
-"""The subject's activations as they are kept: what is left out, what is refused, and what a second run makes again."""
+"""The pass over all contexts: what its folders hold, and what a run after a kill makes again."""
 
-from collections.abc import Callable
+import json
+import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-from torch import Tensor, nn
 
-from latentry.activations.cache import cache_activations, kept_positions, norms_in, width_in
+from latentry.activations.cache import finish
 from latentry.contracts import ACTIVATIONS
-from latentry.corpora.token_set import TokenSet
-from latentry.errors import NumericsError
+from latentry.engines.run import run_job
+from latentry.errors import HookpointError, ParamsError
 from latentry.store import Work
-from latentry.subjects.causal_lm import Hookpoint, Subject
-from planted_folders import token_folder
-
-pytestmark = pytest.mark.usefixtures("project")
-D_IN = 4
-TOKENS = np.random.default_rng(0).integers(1, 90, size=(10, 6))
-
-
-class Layer(nn.Module):
-    """Applies a function of the test."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self._function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self._function(x)
-
-
-class Counting(nn.Module):
-    """A model of two layers: token t becomes t * (1, 2, 3, 4), then the layers' functions; it notes every batch that it is given."""
-
-    def __init__(self, first: Callable[[Tensor], Tensor], second: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([Layer(first), Layer(second)])
-        self.seen: list[int] = []
-
-    def forward(self, input_ids: Tensor, use_cache: bool) -> Tensor:  # noqa: ARG002
-        self.seen += input_ids[:, 0].tolist()
-        return self.layers[1](self.layers[0](base(input_ids)))
-
-
-def base(ids: Tensor) -> Tensor:
-    return ids.unsqueeze(-1) * torch.arange(1.0, 1 + D_IN)
-
-
-def run(
-    root: Path,
-    *,
-    tokens: np.ndarray = TOKENS,
-    first: Callable[[Tensor], Tensor] = lambda x: x + 1,
-    second: Callable[[Tensor], Tensor] = lambda x: -x,
-    dtype: str = "float32",
-    shard_contexts: int = 4,
-    batch_contexts: int = 3,
-) -> tuple[dict[str, Path], Counting]:
-    token_set = TokenSet(token_folder(root / "tokens", tokens))
-    model = Counting(first, second)
-    points = [Hookpoint(name=f"at-{number}", module=f"layers.{number}", side="output") for number in (0, 1)]
-    folders = {point.name: root / point.name for point in points}
-    for folder in folders.values():
-        folder.mkdir(exist_ok=True)
-    making = {name: Work(folder, folder, ACTIVATIONS) for name, folder in folders.items()}
-    subject = Subject(model, points, torch.device("cpu"))
-    cache_activations(subject, token_set, making, dtype=dtype, shard_contexts=shard_contexts, batch_contexts=batch_contexts)
-    return folders, model
-
-
-def stored(folder: Path) -> Tensor:
-    return torch.cat([load_file(path)["activations"] for path in sorted(folder.glob("shard-*.safetensors"))])
+from latentry.subjects.hooks import Hookpoint
+from planted_subject import IDS, base, pass_over, stored
 
 
 def stamps(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.glob("shard-*")}
 
 
+def bytes_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 @pytest.mark.parametrize(("shard_contexts", "batch_contexts"), [(4, 3), (10, 1), (1, 16), (7, 2)])
-def test_every_position_is_kept_in_order_whatever_the_shards_and_batches(tmp_path, shard_contexts, batch_contexts):
-    folders, model = run(tmp_path, shard_contexts=shard_contexts, batch_contexts=batch_contexts)
-    x = base(torch.from_numpy(TOKENS)).flatten(0, 1) + 1
+def test_every_position_is_kept_in_order_whatever_the_shards_and_batches(project, caching, shard_contexts, batch_contexts):
+    folders, model, _ = pass_over(project, caching, shard_contexts=shard_contexts, batch_contexts=batch_contexts)
+    x = base(torch.from_numpy(IDS)).flatten(0, 1) + 1
     assert torch.equal(stored(folders["at-0"]), x)
     assert torch.equal(stored(folders["at-1"]), -x)
     assert len(list(folders["at-0"].glob("shard-*"))) == -(-10 // shard_contexts)
-    assert np.allclose(norms_in(folders["at-1"], TOKENS.shape).reshape(-1), np.linalg.norm(x.numpy(), axis=1))
-    assert width_in(folders["at-0"]) == D_IN
-    assert model.seen == TOKENS[:, 0].tolist()
+    assert torch.allclose(stored(folders["at-1"], "norm"), x.norm(dim=1))
+    assert model.seen == IDS[:, 0].tolist()
 
 
-def test_a_second_run_makes_only_the_shard_that_is_missing(tmp_path):
-    folders, _ = run(tmp_path)
+def test_a_job_travels_to_another_process_and_knows_its_sizes(caching, tmp_path):
+    job = caching({"resid-0": Work(tmp_path, tmp_path, ACTIVATIONS)}, n_contexts=10, context=6)
+    there = pickle.loads(pickle.dumps(job))  # noqa: S301
+    assert list(there.missing()) == [0, 1, 2]
+    assert [there.size(shard) for shard in there.missing()] == [24, 24, 12]
+
+
+def test_a_second_run_makes_only_the_shard_that_is_missing(project, caching):
+    folders, _, _ = pass_over(project, caching)
     before, whole = stamps(folders["at-0"]), stored(folders["at-0"])
     (folders["at-0"] / "shard-00001.safetensors").unlink()
-    _, model = run(tmp_path)
-    assert model.seen == TOKENS[4:8, 0].tolist()
+    _, model, _ = pass_over(project, caching)
+    assert model.seen == IDS[4:8, 0].tolist()
     assert torch.equal(stored(folders["at-0"]), whole)
     after = stamps(folders["at-0"])
     assert {name for name in before if after[name] == before[name]} >= {"shard-00000.safetensors", "shard-00002.safetensors"}
 
 
-def test_a_complete_cache_runs_the_subject_over_nothing(tmp_path):
-    run(tmp_path)
-    assert run(tmp_path)[1].seen == []
+def test_a_complete_cache_runs_the_subject_over_nothing(project, caching):
+    pass_over(project, caching)
+    assert pass_over(project, caching)[1].seen == []
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_what_is_not_finite_stops_and_names_its_contexts(tmp_path, bad):
-    tokens = TOKENS.copy()
-    tokens[[5, 9], 2] = 99
-    with pytest.raises(NumericsError, match=r"activations at at-0: 1 contexts hold NaN or infinity, first \[5\]"):
-        run(tmp_path, tokens=tokens, first=lambda x: torch.where(x[..., :1] == 99, bad, x))
-    assert sorted(path.name for path in (tmp_path / "at-0").iterdir()) == ["shard-00000.safetensors"]
+def test_a_folder_says_where_it_is_from_and_nothing_of_how_it_was_made(made, token_set):
+    described = json.loads((made("plain", dtype="bfloat16")["resid-2"] / "hookpoint.json").read_text())
+    median = described.pop("median_norm")
+    assert described == {
+        "hookpoint": "resid-2",
+        "module": "model.layers.2",
+        "side": "output",
+        "d_in": 16,
+        "dtype": "bfloat16",
+        "stored": True,
+        "subject": "small",
+        "subject_dtype": "float32",
+        "attention": "sdpa",
+        "quantisation": None,
+        "n_special": int(token_set.special.sum()),
+        "n_attention_sinks": 0,
+        "n_dropped_contexts": 0,
+    }
+    assert median > 0
 
 
-def test_several_contexts_of_one_batch_are_all_named(tmp_path):
-    tokens = TOKENS.copy()
-    tokens[[5, 9], 2] = 99
-    with pytest.raises(NumericsError, match=r"2 contexts hold NaN or infinity, first \[5, 9\]"):
-        run(tmp_path, tokens=tokens, first=lambda x: torch.where(x[..., :1] == 99, torch.nan, x), batch_contexts=16, shard_contexts=16)
+def test_a_run_that_stores_nothing_leaves_the_same_positions_and_no_shard(made):
+    kept, recipe = made("kept"), made("recipe", store=False, shard_contexts=6, batch_contexts=2)
+    for point, folder in recipe.items():
+        assert sorted(path.name for path in folder.iterdir()) == ["hookpoint.json", "manifest.json", "positions.safetensors"]
+        assert (folder / "positions.safetensors").read_bytes() == (kept[point] / "positions.safetensors").read_bytes()
+        assert json.loads((folder / "hookpoint.json").read_text())["stored"] is False
 
 
-def test_what_does_not_fit_float16_stops_with_its_size_and_what_to_set(tmp_path):
-    with pytest.raises(NumericsError, match=r"at-1: 7\.\d+e\+04 does not fit float16; set `activations\.dtype` to bfloat16 or float32"):
-        run(tmp_path, tokens=np.full((2, 6), 90), first=lambda x: x, second=lambda x: x * 200, dtype="float16")
-    assert list((tmp_path / "at-1").iterdir()) == []
+class Dying(Work):
+    """Is killed before or after its n-th commit, counted over all folders of a run."""
+
+    left = 0
+
+    def write_file(self, name, write, n_bytes=None):
+        if Dying.left == 0:
+            raise KeyboardInterrupt
+        Dying.left -= 1
+        super().write_file(name, write, n_bytes)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_what_float16_cannot_hold_the_other_types_can(tmp_path, dtype):
-    folders, _ = run(tmp_path, second=lambda x: x * 1e6, dtype=dtype)
-    assert stored(folders["at-1"]).dtype is getattr(torch, dtype)
-    wanted = (base(torch.from_numpy(TOKENS)).flatten(0, 1) + 1) * 1e6
-    # bfloat16 has 8 bits of precision.
-    assert torch.allclose(stored(folders["at-1"]).float(), wanted, rtol=2**-8)
+@pytest.mark.parametrize("store", [True, False])
+def test_a_run_killed_between_any_two_commits_is_finished_with_the_same_bytes(caching, token_set, tmp_path, store):
+    def run(name: str, dies_after: int) -> dict[str, Path]:
+        folders = {point: tmp_path / name / point for point in ("resid-0", "resid-2")}
+        for folder in folders.values():
+            folder.mkdir(parents=True, exist_ok=True)
+        Dying.left = dies_after
+        job = caching({point: Dying(folder, folder, ACTIVATIONS) for point, folder in folders.items()}, store=store, shard_contexts=6)
+        run_job(job, engine="local", workers=None, address=None)
+        finish(job, [], token_set.special, 10.0)
+        return folders
+
+    whole = run("whole", 1000)
+    for n in range(2 * (1 + 2 + 1 + 1)):  # in each folder: its description, two shards, its description again, the positions
+        with pytest.raises(KeyboardInterrupt):
+            run(f"killed-{n}", n)
+        again = run(f"killed-{n}", 1000)
+        assert {point: bytes_in(folder) for point, folder in again.items()} == {point: bytes_in(folder) for point, folder in whole.items()}
 
 
-def test_norms_are_of_the_activations_before_they_are_rounded_to_the_stored_type(tmp_path):
-    folders, _ = run(tmp_path, dtype="bfloat16")
-    x = base(torch.from_numpy(TOKENS)) + 1
-    assert np.allclose(norms_in(folders["at-0"], TOKENS.shape), x.norm(dim=-1).numpy(), rtol=1e-6)
+def test_a_run_killed_while_it_deletes_its_shards_goes_on_deleting(caching, token_set, tmp_path):
+    making = {"resid-2": Work(tmp_path / "work", tmp_path / "work", ACTIVATIONS)}
+    making["resid-2"].folder.mkdir()
+    job = caching(making, store=False)
+    run_job(job, engine="local", workers=None, address=None)
+    left = (tmp_path / "work" / "shard-00001.safetensors").read_bytes()
+    finish(job, [], token_set.special, 10.0)
+    whole = bytes_in(tmp_path / "work")
+    (tmp_path / "work" / "shard-00001.safetensors").write_bytes(left)
+    assert list(job.missing()) == []
+    finish(job, [], token_set.special, 10.0)
+    assert bytes_in(tmp_path / "work") == whole
+    assert making["resid-2"].counts["n_kept"] == (~token_set.special).sum()
 
 
-def test_attention_sinks_are_left_out_at_every_hookpoint_when_they_are_one_at_any():
-    special = np.zeros((20, 8), dtype=bool)
-    special[:, 3] = True
-    norms = {"a": np.full((20, 8), 2.0, dtype=np.float32), "b": np.full((20, 8), 5.0, dtype=np.float32)}
-    norms["a"][2, 0], norms["b"][7, 6] = 20.1, 50.1
-    norms["a"][1, 0], norms["b"][8, 6] = 20.0, 50.0
-    kept, medians = kept_positions(norms, special, 10.0)
-    left_out = {(int(row), int(place)) for row, place in np.argwhere(~kept & ~special)}
-    assert left_out == {(2, 0), (7, 6)}
-    assert medians == {"a": 2.0, "b": 5.0}
-    assert not kept[special].any()
+@pytest.mark.parametrize("store", [True, False])
+def test_a_hookpoint_made_again_beside_a_finished_one_gets_the_same_bytes(made, caching, token_set, tmp_path, store):
+    outs = made("both", store=store, max_norm_multiple=1.1)
+    folder = tmp_path / "again"
+    folder.mkdir()
+    work = Work(folder, folder, ACTIVATIONS)
+    job = caching({"resid-0": work}, store=store)
+    run_job(job, engine="local", workers=None, address=None)
+    finish(job, [outs["resid-2"]], token_set.special, 1.1)
+    wanted = bytes_in(outs["resid-0"])
+    del wanted["manifest.json"]
+    assert bytes_in(folder) == wanted
+    assert work.counts["n_attention_sinks"] > 0
 
 
-def test_the_first_position_is_kept_unless_its_norm_is_a_sinks():
-    kept, _ = kept_positions({"a": np.ones((4, 3), dtype=np.float32)}, np.zeros((4, 3), dtype=bool), 10.0)
-    assert kept.all()
+def test_rows_longer_than_learned_positions_are_refused_before_the_pass(caching, project, tmp_path):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    GPT2LMHeadModel(GPT2Config(vocab_size=200, n_embd=16, n_layer=2, n_head=2, n_positions=7)).save_pretrained(tmp_path / "gpt2")
+    point = Hookpoint(name="resid", module="transformer.h.0", side="output")
+    job = caching({"resid": Work(project, project, ACTIVATIONS)}, model=tmp_path / "gpt2", hookpoints=(point,))
+    with pytest.raises(ParamsError, match=r"tokens\.context: is 8, the subject was trained for 7 positions .* set it to at most 7"):
+        job.open()
 
 
-def test_special_tokens_of_huge_norm_do_not_move_the_median():
-    special = np.zeros((10, 4), dtype=bool)
-    special[:, :3] = True
-    norm = np.full((10, 4), 1e4, dtype=np.float32)
-    norm[:, 3] = 1.0
-    norm[0, 3] = 11.0
-    kept, medians = kept_positions({"a": norm}, special, 10.0)
-    assert medians == {"a": 1.0}
-    assert kept.sum() == 9
-
-
-def test_the_median_is_that_of_the_first_100_000_tokens_that_are_not_special():
-    norm = np.ones(250_000, dtype=np.float32)
-    norm[100_001:] = 100.0
-    special = np.zeros((250, 1000), dtype=bool)
-    special[0, 0] = True
-    kept, medians = kept_positions({"a": norm.reshape(250, 1000)}, special, 10.0)
-    assert medians == {"a": 1.0}
-    assert kept.sum() == 100_000
+def test_a_hookpoint_that_is_not_in_the_subject_is_told_before_anything_is_written(caching, project):
+    point = Hookpoint(name="resid", module="model.layers.3", side="output")
+    folder = project / "none"
+    folder.mkdir()
+    with pytest.raises(HookpointError, match=r"did you mean 'model\.layers\.[012]'"):
+        caching({"resid": Work(folder, folder, ACTIVATIONS)}, hookpoints=(point,)).open()
+    assert not list(folder.iterdir())

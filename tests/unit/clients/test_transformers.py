@@ -60,7 +60,7 @@ def folder(request, tmp_path_factory) -> Path:
     model = LlamaForCausalLM(LlamaConfig(**SIZES)) if request.param == "llama" else Qwen2ForCausalLM(Qwen2Config(**SIZES))
     model.save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
-    (folder / "manifest.json").write_text(json.dumps({"contract": "model", "sizes": {}}))
+    (folder / "manifest.json").write_text(json.dumps({"contract": "model", "sizes": {}, "files": {"model.safetensors": "a"}}))
     return folder
 
 
@@ -202,5 +202,8 @@ def test_requests_that_share_a_long_beginning_are_answered_together(folder):
 def test_the_identity_names_weights_and_numbers_not_the_device(folder):
     one = client_of(folder)
     assert set(one.identity) == {"kind", "weights", "dtype"}
-    (folder / "manifest.json").write_text(json.dumps({"contract": "model", "other": 1, "sizes": {}}))
+    again = {"contract": "model", "key": "made by other code", "sizes": {}, "files": {"model.safetensors": "a"}}
+    (folder / "manifest.json").write_text(json.dumps(again))
+    assert client_of(folder).identity["weights"] == one.identity["weights"]
+    (folder / "manifest.json").write_text(json.dumps(again | {"files": {"model.safetensors": "b"}}))
     assert client_of(folder).identity["weights"] != one.identity["weights"]

@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -122,3 +123,31 @@ def test_a_path_that_is_not_there_or_holds_no_text_files_is_told(tmp_path):
         documents(tmp_path / "nowhere")
     with pytest.raises(CorpusError, match=r"holds no \.txt, \.md, \.jsonl, \.parquet file"):
         documents(tmp_path)
+
+
+def test_the_digest_follows_what_is_read_and_nothing_else(tmp_path):
+    def digest() -> str:
+        return build(Config(kind="files", path=str(tmp_path))).digest()
+
+    (tmp_path / "a.txt").write_text("sea")
+    first = digest()
+    (tmp_path / "picture.jpg").write_bytes(b"\xff")
+    os.utime(tmp_path / "a.txt", (1, 1))
+    assert digest() == first
+    (tmp_path / "a.txt").write_text("sew")
+    changed = digest()
+    (tmp_path / "a.txt").rename(tmp_path / "b.txt")
+    renamed = digest()
+    (tmp_path / "c.md").write_text("")
+    assert len({first, changed, renamed, digest()}) == 4
+
+
+def test_the_digest_of_nothing_is_an_error_as_its_documents_are(tmp_path):
+    with pytest.raises(CorpusError, match=r"nowhere is not there"):
+        build(Config(kind="files", path=str(tmp_path / "nowhere"))).digest()
+
+
+def test_a_parquet_file_of_many_rows_comes_row_by_row_in_its_order(tmp_path):
+    texts = [str(number) for number in range(1000)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "rows.parquet", row_group_size=150)
+    assert documents(tmp_path) == [(f"rows.parquet:{number + 1}", text) for number, text in enumerate(texts)]

@@ -1,19 +1,17 @@
 """The latent-major store against the dense matrix of every latent at every position."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
 
-from latentry.activations.activation_store import ActivationStore
 from latentry.errors import ContractError, NumericsError
 from latentry.latents import latent_store
-from latentry.latents.encode import encode_latents
-from latentry.latents.latent_store import LatentStore, merge_segments, token_counts, write_segment
-from planted_folders import activation_folder, latent_work
-from planted_saes import identity_sae
+from latentry.latents.latent_store import LatentStore, merge_segments, ranges_within, segment_name, write_segment
+from latentry.store import Work
+from planted_folders import latent_work
 
 pytestmark = pytest.mark.usefixtures("project")
 WIDTH, N_POSITIONS = 23, 400
@@ -28,17 +26,22 @@ def planted(seed: int = 0) -> np.ndarray:
     return dense
 
 
-def store_of(dense: np.ndarray, folder: Path, *, segment: int, dtype: str = "float32") -> LatentStore:
-    """Write a dense matrix in segments of some positions, and merge."""
-    making = latent_work(folder)
+def build(making: Work, dense: np.ndarray, *, segment: int, dtype: str = "float32", positions: type = np.uint32) -> LatentStore:
+    """Write what is missing of a dense matrix, in segments of some positions, and merge."""
     names = []
     for number, first in enumerate(range(0, len(dense), segment)):
+        names.append(segment_name(number))
+        if making.has(names[-1]) or making.has("store.json"):
+            continue
         position, latent = np.nonzero(dense[first : first + segment])
-        names.append(f"segment-{number:05d}.safetensors")
         activation = dense[first : first + segment][position, latent]
-        write_segment(making, names[-1], (position + first).astype(np.uint32), latent, activation, dense.shape[1], dtype)
+        write_segment(making, names[-1], (position + first).astype(positions), latent, activation, dense.shape[1], dtype)
     assert merge_segments(making, names) == np.count_nonzero(dense)
-    return LatentStore(folder)
+    return LatentStore(making.folder)
+
+
+def store_of(dense: np.ndarray, folder: Path, *, segment: int = 100, dtype: str = "float32") -> LatentStore:
+    return build(latent_work(folder), dense, segment=segment, dtype=dtype)
 
 
 def assert_holds(store: LatentStore, dense: np.ndarray) -> None:
@@ -50,19 +53,26 @@ def assert_holds(store: LatentStore, dense: np.ndarray) -> None:
         assert np.array_equal(activation, dense[where, latent])
         assert store.firing_count(latent) == len(where)
         assert (position.dtype, activation.dtype) == (np.uint64, np.float32)
+    assert np.array_equal(store.firing_counts(), (dense != 0).sum(axis=0))
+
+
+def bytes_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("segment", [5, 64, 399, 400, 1000])
 def test_every_latent_reads_as_its_column_of_the_dense_matrix_whatever_the_segments(tmp_path, segment):
     dense = planted()
     assert_holds(store_of(dense, tmp_path / "out", segment=segment), dense)
+    store_of(dense, tmp_path / "other", segment=100)
+    assert bytes_in(tmp_path / "out") == bytes_in(tmp_path / "other")
 
 
 @pytest.mark.parametrize("shard_activations", [1, 50, 399, 401, 900])
 def test_latents_spread_over_many_shards_read_the_same(tmp_path, monkeypatch, shard_activations):
     monkeypatch.setattr(latent_store, "SHARD_ACTIVATIONS", shard_activations)
     dense = planted()
-    store = store_of(dense, tmp_path / "out", segment=100)
+    store = store_of(dense, tmp_path / "out")
     shards = [load_file(path) for path in sorted((tmp_path / "out").glob("shard-*"))]
     assert len(shards) > 1
     assert [int(shard["first"][0]) for shard in shards] == sorted({int(shard["first"][0]) for shard in shards})
@@ -70,18 +80,95 @@ def test_latents_spread_over_many_shards_read_the_same(tmp_path, monkeypatch, sh
     assert_holds(store, dense)
 
 
+@pytest.mark.parametrize("shard_activations", [1, 50, 64_000_000])
+def test_a_block_is_its_latents_one_after_another_across_shards(tmp_path, monkeypatch, shard_activations):
+    monkeypatch.setattr(latent_store, "SHARD_ACTIVATIONS", shard_activations)
+    store = store_of(planted(), tmp_path / "out")
+    for first, last in ((0, WIDTH), (0, 1), (7, 8), (2, 9), (WIDTH - 1, WIDTH)):
+        offsets, position, activation = store.block(first, last)
+        assert (offsets.dtype, offsets[0], len(offsets), offsets[-1]) == (np.int64, 0, last - first + 1, len(position))
+        for place, latent in enumerate(range(first, last)):
+            part = slice(offsets[place], offsets[place + 1])
+            assert [column.tolist() for column in store.read(latent)] == [position[part].tolist(), activation[part].tolist()]
+
+
+def test_an_activation_takes_six_bytes_and_a_latent_eight(tmp_path):
+    dense = planted()
+    store_of(dense, tmp_path / "out", dtype="float16")
+    arrays = load_file(tmp_path / "out" / "shard-00000.safetensors")
+    assert (arrays["position"].nbytes + arrays["activation"].nbytes) == 6 * np.count_nonzero(dense)
+    assert arrays["offsets"].nbytes == 8 * (WIDTH + 1)
+
+
+def test_positions_past_32_bits_are_kept(tmp_path):
+    making, far = latent_work(tmp_path / "out"), 2**32 - 3
+    for number, first in enumerate((far, far + 4)):
+        position = np.arange(first, first + 4, dtype=np.uint64)
+        write_segment(making, segment_name(number), position, np.array([1, 0, 1, 1]), np.ones(4, dtype=np.float32), 2, "float16")
+    merge_segments(making, [segment_name(0), segment_name(1)])
+    store = LatentStore(tmp_path / "out")
+    assert store.read(0)[0].tolist() == [far + 1, far + 5]
+    assert store.read(1)[0].tolist() == [far, far + 2, far + 3, far + 4, far + 6, far + 7]
+
+
+def test_a_sparse_store_of_a_million_latents_reads_what_was_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(latent_store, "SHARD_ACTIVATIONS", 700)
+    width, rng = 1_000_000, np.random.default_rng(0)
+    position, latent = np.repeat(np.arange(500, dtype=np.uint32), 4), rng.integers(width, size=2000)
+    latent[-4:] = [999_999, 0, 1, 2]
+    activation = rng.random(2000).astype(np.float32) + 1
+    making = latent_work(tmp_path / "out")
+    for number in range(2):
+        half = slice(1000 * number, 1000 * (number + 1))
+        write_segment(making, segment_name(number), position[half], latent[half], activation[half], width, "float32")
+    assert merge_segments(making, [segment_name(0), segment_name(1)]) == 2000
+    store = LatentStore(tmp_path / "out")
+    assert store.width == width
+    assert np.array_equal(store.firing_counts(), np.bincount(latent, minlength=width))
+    for one in [*latent[:200], *latent[-4:], 3]:
+        assert np.array_equal(store.read(one)[0], position[latent == one])
+        assert np.array_equal(store.read(one)[1], activation[latent == one])
+
+
+def test_many_segments_take_no_more_open_files_than_a_few(tmp_path):
+    resource = pytest.importorskip("resource")
+    dense, limits = planted(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    n_open = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 10, limits[1]))
+    try:
+        assert_holds(store_of(dense, tmp_path / "out", segment=7), dense)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 def test_float16_keeps_what_float16_keeps(tmp_path):
     dense = planted()
-    assert_holds(store_of(dense, tmp_path / "out", segment=100, dtype="float16"), dense.astype(np.float16).astype(np.float32))
+    assert_holds(store_of(dense, tmp_path / "out", dtype="float16"), dense.astype(np.float16).astype(np.float32))
 
 
 def test_an_activation_that_does_not_fit_float16_stops_with_its_latent_and_what_to_set(tmp_path):
     dense = planted()
-    dense[250, 5] = 70_000
+    dense[250, 5], dense[251, 6] = 70_000, 60_000
     with pytest.raises(NumericsError, match=r"latent 5: activation 7e\+04 does not fit float16; set `latents\.dtype` to float32"):
-        store_of(dense, tmp_path / "out", segment=100, dtype="float16")
+        store_of(dense, tmp_path / "out", dtype="float16")
     assert not list((tmp_path / "out").glob("shard-*"))
-    assert_holds(store_of(dense, tmp_path / "wide", segment=100), dense)
+    assert_holds(store_of(dense, tmp_path / "wide"), dense)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_an_activation_that_is_no_number_stops_with_its_latent_and_position(tmp_path, wrong):
+    dense = planted()
+    dense[250, 5] = wrong
+    with pytest.raises(NumericsError, match=rf"latent 5: activation {wrong} at position 250, .* dtypes of subject and SAE"):
+        store_of(dense, tmp_path / "out")
+
+
+def test_an_activation_too_small_for_the_dtype_still_fires(tmp_path):
+    dense = planted()
+    dense[2, 0] = 1e-9
+    position, activation = store_of(dense, tmp_path / "out", dtype="float16").read(0)
+    assert position.tolist() == [2]
+    assert activation[0] > 0
 
 
 def test_negative_activations_are_firings_too(tmp_path):
@@ -93,89 +180,83 @@ def test_a_sae_that_never_fires_has_a_store_of_silent_latents(tmp_path):
     assert_holds(store_of(np.zeros((10, 4), dtype=np.float32), tmp_path / "out", segment=5), np.zeros((10, 4), dtype=np.float32))
 
 
+@pytest.mark.parametrize("read", [lambda store, latent: store.read(latent), lambda store, latent: store.firing_count(latent)])
 @pytest.mark.parametrize("latent", [-1, WIDTH, 10**9])
-def test_a_latent_that_does_not_exist_is_told_with_those_that_do(tmp_path, latent):
+def test_a_latent_that_does_not_exist_is_told_with_those_that_do(tmp_path, latent, read):
     with pytest.raises(ContractError, match=rf"latent {latent}: the SAE has latents 0 to {WIDTH - 1}"):
-        store_of(planted(), tmp_path / "out", segment=100).read(latent)
+        read(store_of(planted(), tmp_path / "out"), latent)
 
 
-def test_merging_again_after_a_kill_makes_only_the_shards_that_are_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(latent_store, "SHARD_ACTIVATIONS", 200)
-    dense, folder = planted(), tmp_path / "out"
-    store_of(dense, folder, segment=100)
-    inodes = {path.name: path.stat().st_ino for path in folder.glob("shard-*")}
-    (folder / "shard-00001.safetensors").unlink()
-    assert_holds(store_of(dense, folder, segment=100), dense)
-    kept = {path.name for path in folder.glob("shard-*") if path.stat().st_ino == inodes[path.name]}
-    assert kept >= set(inodes) - {"shard-00001.safetensors"}
+def test_a_block_beyond_the_last_latent_is_told(tmp_path):
+    with pytest.raises(ContractError, match=rf"latent {WIDTH}: the SAE has latents 0 to {WIDTH - 1}"):
+        store_of(planted(), tmp_path / "out").block(3, WIDTH + 1)
 
 
 def test_an_incomplete_folder_is_refused(tmp_path):
-    store_of(planted(), tmp_path / "out", segment=100)
+    store_of(planted(), tmp_path / "out")
     with pytest.raises(ContractError, match="rerun `dvc repro latents`"):
         LatentStore.of(tmp_path / "out")
 
 
-def test_token_counts_are_those_counted_one_by_one(tmp_path):
+class KilledError(Exception):
+    """What stands for SIGKILL: nothing catches it."""
+
+
+class Interrupted(Work):
+    """A folder whose process dies at its n-th write from now: before the file is committed, or right after it."""
+
+    def __init__(self, work: Work, n_writes: int, *, after: bool) -> None:
+        super().__init__(work.folder, work.out, latent_store.LATENTS)
+        self.n_left, self.after, self.committed = n_writes, after, []
+
+    def write_file(self, name: str, write: Callable[[Path], object], n_bytes: int | None = None) -> None:
+        self.n_left -= 1
+        if self.n_left == 0 and not self.after:
+            raise KilledError
+        super().write_file(name, write, n_bytes)
+        self.committed.append(name)
+        if self.n_left == 0:
+            raise KilledError
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_any_write_the_next_run_makes_the_rest_and_the_same_bytes(tmp_path, monkeypatch, after):
+    monkeypatch.setattr(latent_store, "SHARD_ACTIVATIONS", 300)
     dense = planted()
-    tokens = np.random.default_rng(1).integers(9, size=N_POSITIONS)
-    found = token_counts(store_of(dense, tmp_path / "out", segment=100), range(2, 9), tokens, 9).toarray()
-    by_hand = [[int(((dense[:, latent] != 0) & (tokens == token)).sum()) for token in range(9)] for latent in range(2, 9)]
-    assert found.tolist() == by_hand
+    store_of(dense, tmp_path / "whole")
+    whole = bytes_in(tmp_path / "whole")
+    n_writes = 4 + len(whole)
+    for killed_at in range(1, n_writes + 1):
+        first = Interrupted(latent_work(tmp_path / f"{killed_at}"), killed_at, after=after)
+        with pytest.raises(KilledError):
+            build(first, dense, segment=100)
+        second = Interrupted(first, n_writes + 1, after=after)
+        assert_holds(build(second, dense, segment=100), dense)
+        assert bytes_in(first.folder) == whole
+        assert len(first.committed) + len(second.committed) == n_writes
+        assert not set(first.committed) & set(second.committed)
 
 
-def encoded(folder: Path, x: torch.Tensor, kept: np.ndarray, batch_tokens: int, dtype: str = "float32") -> LatentStore:
-    activations = ActivationStore(activation_folder(folder / "x", x, kept, shard_contexts=500))
-    making = latent_work(folder / "latents")
-    n = encode_latents(identity_sae(x.shape[-1]), activations, making, dtype=dtype, batch_tokens=batch_tokens)
-    store = LatentStore(folder / "latents")
-    assert n == sum(store.firing_count(latent) for latent in range(store.width))
-    assert not list((folder / "latents").glob("segment-*"))
-    return store
-
-
-def signed_parts(x: torch.Tensor, kept: np.ndarray) -> np.ndarray:
-    """The latents of the planted SAE by hand: each coordinate's positive part, then its negative part; 0 where left out."""
-    flat = x.reshape(-1, x.shape[-1]).numpy() * kept.reshape(-1, 1)
-    return np.concatenate([np.maximum(flat, 0), np.maximum(-flat, 0)], axis=1)
-
-
-@pytest.mark.parametrize("batch_tokens", [1, 7, 4096])
-def test_encoding_gives_the_dense_latents_whatever_the_batch_and_none_at_positions_left_out(tmp_path, batch_tokens):
-    x = torch.randn(12, 6, 4, generator=torch.Generator().manual_seed(0))
-    kept = np.random.default_rng(0).random((12, 6)) < 0.7
-    assert_holds(encoded(tmp_path, x, kept, batch_tokens), signed_parts(x, kept))
-
-
-def test_more_contexts_than_one_segment_give_the_same(tmp_path):
-    x = torch.randn(2060, 3, 2, generator=torch.Generator().manual_seed(0))
-    kept = np.random.default_rng(0).random((2060, 3)) < 0.7
-    assert_holds(encoded(tmp_path, x, kept, batch_tokens=1000), signed_parts(x, kept))
-
-
-def test_contexts_of_which_nothing_is_kept_are_passed_over(tmp_path):
-    x = torch.ones(1030, 2, 2)
-    kept = np.zeros((1030, 2), dtype=bool)
-    kept[1024:, 1] = True
-    assert_holds(encoded(tmp_path, x, kept, batch_tokens=64), signed_parts(x, kept))
-
-
-def test_encoding_again_after_a_kill_continues_with_the_segments_that_are_there(tmp_path):
-    x = torch.randn(1030, 2, 2, generator=torch.Generator().manual_seed(0))
-    kept = np.ones((1030, 2), dtype=bool)
-    dense = signed_parts(x, kept)
-    making = latent_work(tmp_path / "latents")
-    position, latent = np.nonzero(dense[: 1024 * 2])
-    twice = 2 * dense[: 1024 * 2][position, latent]
-    write_segment(making, "segment-00000.safetensors", position.astype(np.uint32), latent, twice, 4, "float32")
-    store = encoded(tmp_path, x, kept, batch_tokens=64)
-    assert_holds(store, np.concatenate([2 * dense[:2048], dense[2048:]]))
-
-
-def test_an_activation_too_small_for_the_dtype_still_fires(tmp_path):
+def test_killed_while_segments_are_deleted_nothing_is_made_again(tmp_path):
     dense = planted()
-    dense[2, 0] = 1e-9
-    store = store_of(dense, tmp_path / "out", segment=64, dtype="float16")
-    position, activation = store.read(0)
-    assert position.tolist() == [2]
-    assert activation[0] > 0
+    store_of(dense, tmp_path / "whole")
+    dying = Interrupted(latent_work(tmp_path / "out"), 6, after=True)
+    with pytest.raises(KilledError):
+        build(dying, dense, segment=100)
+    assert dying.committed[-1] == "store.json"
+    dying.path(segment_name(1)).unlink()
+    again = Interrupted(dying, 1, after=False)
+    assert_holds(build(again, dense, segment=100), dense)
+    assert bytes_in(dying.folder) == bytes_in(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("counts", [[0, 0, 0], [5], [9, 1, 1], [1, 1, 9], [3, 3, 3, 3], [0, 12, 0, 0, 4, 4, 4, 0]])
+@pytest.mark.parametrize("most_latents", [None, 1, 2])
+def test_ranges_cover_every_latent_once_within_their_bounds(counts, most_latents):
+    ranges = list(ranges_within(np.array(counts), 8, most_latents))
+    assert [first for first, _ in ranges] == [0, *(last for _, last in ranges[:-1])]
+    assert ranges[-1][1] == len(counts)
+    for first, last in ranges:
+        assert last > first
+        assert sum(counts[first:last]) <= 8 or last == first + 1
+        assert most_latents is None or last - first <= most_latents

@@ -237,5 +237,5 @@ except SourceError as error:
 """
     offline = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=offline, timeout=120, check=True)
-    assert done.stdout.startswith("hub someone/some-model@abc: cannot be had (")
-    assert done.stdout.strip().endswith("check id, revision and network, or name a folder")
+    assert done.stdout.startswith("hub someone/some-model@abc: the hub cannot be reached (Cannot reach ")
+    assert done.stdout.strip().endswith("mend the network, or name a folder or packages")

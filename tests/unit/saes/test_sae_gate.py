@@ -10,7 +10,7 @@ from planted_saes import identity_sae
 
 HERE = InUse(subject=("smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"), subject_digest="a" * 64, module="model.layers.15", side="output")
 OURS = {"model_name": "smollm2", "subject_digest": "a" * 64, "hf_hook_name": "model.layers.15"}
-RECORDED = {"fvu": 0.2, "l0": 32.0}
+RECORDED = {"fvu": 0.2, "l0": 32.0, "n_training_tokens": 1000}
 
 
 def measured(fvu: float = 0.2, l0: float = 32.0) -> Reconstruction:
@@ -81,6 +81,17 @@ def test_with_nothing_recorded_it_says_which_checks_it_could_not_make():
 def test_k_is_the_declared_l0_where_nothing_else_is():
     with pytest.raises(GateError, match=r"declared is 8\.0"):
         gate(sae_of(OURS, k=8), measured(), HERE)
+
+
+def test_what_was_measured_of_a_sae_from_elsewhere_on_these_activations_declares_nothing():
+    """Its evaluation.json was made by `sae@S` from the very activations of the gate, and would always agree with it."""
+    here = RECORDED | {"l0": 4.0, "n_training_tokens": None}
+    with pytest.raises(GateError, match=r"L0 is 4\.0, declared is 32\.0"):
+        gate(sae_of(OURS, k=32), measured(l0=4.0), HERE, recorded=here)
+    with pytest.raises(GateError, match=r"L0 is 4\.0, declared is 31\.5"):
+        gate(sae_of({**OURS, "l0": 31.5}, k=32), measured(l0=4.0), HERE, recorded=here)
+    report = gate(sae_of(OURS, k=4), measured(fvu=0.5, l0=4.0), HERE, recorded=here)
+    assert report["not_checked"] == ["FVU against the recorded one: the SAE's files record none"]
 
 
 def test_a_baseline_is_measured_and_labelled_but_never_stopped():

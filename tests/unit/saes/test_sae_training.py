@@ -6,13 +6,14 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from latentry.errors import CorpusError, NumericsError
 from latentry.saes import sae_lens
 from latentry.saes.evaluation import reconstruction
 from latentry.saes.recipe import TrainConfig
 from latentry.saes.training import train
-from planted_saes import planted_activations
+from planted_saes import StoredActivations, planted_activations
 
 ACTIVATIONS = planted_activations(n_contexts=64, n_positions=32, d_in=16, n_directions=24, n_active=2)
 TRAINING, HELD_OUT = np.arange(56), np.arange(56, 64)
@@ -24,23 +25,24 @@ RECIPES = {
 METADATA = {"model_name": "planted", "hf_hook_name": "layers.0", "context_size": 32, "prepend_bos": False}
 
 
-def trained(folder, loss, seed=0, recipe=None):
+def trained(folder, loss, seed=0, recipe=None, activations=ACTIVATIONS, checkpoint_tokens=10**9):
     n = train(
         recipe or RECIPES[loss],
         loss=loss,
         width=32,
-        activations=ACTIVATIONS,
+        activations=activations,
         contexts=TRAINING,
         seed=seed,
         folder=folder,
         metadata=METADATA,
+        checkpoint_tokens=checkpoint_tokens,
     )
     return n, sae_lens.build(sae_lens.Config(kind="sae_lens", hookpoint="here", width=32, loss=loss, folder=folder), loss, folder)
 
 
 def test_topk_rebuilds_contexts_that_it_was_not_trained_on(tmp_path):
     n_training_tokens, sae = trained(tmp_path, "topk")
-    measured = reconstruction(sae, ACTIVATIONS, HELD_OUT)
+    measured = reconstruction(sae, ACTIVATIONS, HELD_OUT, block=32, batch_tokens=1024)
     assert n_training_tokens == 8 * 56 * 32 // 64 * 64
     assert measured.fvu < 0.2  # the best possible without a dictionary, 2 principal components of 16, leaves about 0.8
     assert 1 < measured.l0 <= 2
@@ -49,7 +51,7 @@ def test_topk_rebuilds_contexts_that_it_was_not_trained_on(tmp_path):
 @pytest.mark.parametrize("loss", ["jumprelu", "standard"])
 def test_the_other_losses_learn_too_and_their_file_says_how_they_were_trained(tmp_path, loss):
     _, sae = trained(tmp_path, loss)
-    assert reconstruction(sae, ACTIVATIONS, HELD_OUT).fvu < 0.6
+    assert reconstruction(sae, ACTIVATIONS, HELD_OUT, block=32, batch_tokens=1024).fvu < 0.6
     assert sae.provenance["metadata"]["training_architecture"] == loss
     assert sae.provenance["metadata"]["model_name"] == "planted"
 
@@ -85,8 +87,125 @@ def test_fewer_tokens_than_a_batch_is_an_error_that_says_what_to_lower(tmp_path)
         trained(tmp_path, "topk", recipe=RECIPES["topk"].model_copy(update={"batch": 4096}))
 
 
-def test_a_diverging_training_stops_with_the_step_and_the_remedy(tmp_path):
+def test_nan_activations_stop_it_before_the_first_step(tmp_path):
     broken = planted_activations(n_contexts=64, n_positions=32, d_in=16, n_directions=24, n_active=2)
     broken._x[5] = float("nan")
-    with pytest.raises(NumericsError, match=r"training: .*NaN|training: the loss is nan at step"):
-        train(RECIPES["topk"], loss="topk", width=32, activations=broken, contexts=TRAINING, seed=0, folder=tmp_path, metadata=METADATA)
+    with pytest.raises(NumericsError, match=r"training: NaN or infinity among the activations; .*activations\.non_finite"):
+        trained(tmp_path, "topk", activations=broken)
+
+
+def test_a_diverging_training_stops_with_the_step_and_the_remedy(tmp_path):
+    with pytest.raises(NumericsError, match=r"training: the loss is (nan|inf) at step \d+; lower train\.lr"):
+        trained(tmp_path, "standard", recipe=RECIPES["standard"].model_copy(update={"lr": 1e30}))
+
+
+class Killed(Exception):
+    """Stands for a kill: whatever was not committed is lost."""
+
+
+class Killing:
+    """Activations that kill their reader at some of its calls, and count the tokens that were read."""
+
+    def __init__(self, activations: StoredActivations, *, at: frozenset[int] = frozenset()) -> None:
+        self.d_in, self.n_contexts, self.kept = activations.d_in, activations.n_contexts, activations.kept
+        self._activations, self._at = activations, at
+        self.n_calls = self.n_read = 0
+
+    def rows(self, contexts: np.ndarray) -> torch.Tensor:
+        self.n_calls += 1
+        if self.n_calls in self._at:
+            raise Killed
+        rows = self._activations.rows(contexts)
+        self.n_read += len(rows)
+        return rows
+
+
+MANY = planted_activations(n_contexts=640, n_positions=8, d_in=16, n_directions=24, n_active=2)
+EVERY = 640
+"""Tokens between two checkpoints; 64 contexts, which are read at once, have 512."""
+SHORT = {"lr_warm_up": 0.2, "shuffle_tokens": 600, "epochs": 1.5, "batch": 60, "dead_after": 5}
+WITH_STATE = {
+    "topk": RECIPES["topk"].model_copy(update=SHORT),
+    "jumprelu": RECIPES["jumprelu"].model_copy(update=SHORT | {"sparsity_warm_up": 0.8, "pre_act_coefficient": 0.1, "l0_coefficient": 1.0}),
+    "standard": RECIPES["standard"].model_copy(update=SHORT | {"sparsity_warm_up": 0.8}),
+}
+"""Each with all that a step may depend on: warming rates, dead latents, a buffer mixed several times."""
+
+
+def files_in(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def trained_through_kills(folder, loss, recipe, at):
+    """The activations read, after as many attempts as it takes."""
+    killing = Killing(MANY, at=at)
+    for _ in range(len(at) + 1):
+        try:
+            train_on(folder, loss, recipe, killing)
+        except Killed:
+            continue
+        return killing
+    raise AssertionError("it never came to its end")
+
+
+def train_on(folder, loss, recipe, activations):
+    contexts = np.arange(600)
+    return train(
+        recipe,
+        loss=loss,
+        width=32,
+        activations=activations,
+        contexts=contexts,
+        seed=0,
+        folder=folder,
+        metadata=METADATA,
+        checkpoint_tokens=EVERY,
+    )
+
+
+@pytest.mark.parametrize("loss", WITH_STATE)
+def test_a_training_killed_again_and_again_ends_with_the_same_bytes_and_repeats_little(tmp_path, loss):
+    recipe = WITH_STATE[loss]
+    plain = Killing(MANY)
+    n_tokens = train_on(tmp_path / "plain", loss, recipe, plain)
+    # calls 1 to 10 read for the mean, then 15 in training
+    kills = frozenset({2, 6, 12, 13, 17, 22, 30})
+    killed = trained_through_kills(tmp_path / "killed", loss, recipe, kills)
+    assert killed.n_calls > max(kills)
+    assert files_in(tmp_path / "killed") == files_in(tmp_path / "plain")
+    assert sorted(files_in(tmp_path / "plain")) == ["cfg.json", "loss.csv", "sae_weights.safetensors"]
+    # a kill costs what was read since the last checkpoint, which comes at most a batch late
+    assert killed.n_read - plain.n_read <= len(kills) * (EVERY + recipe.batch + 512)
+    assert train_on(tmp_path / "killed", loss, recipe, killed) == n_tokens
+
+
+def test_a_training_that_could_not_write_its_files_goes_on_from_its_last_checkpoint(tmp_path):
+    recipe = WITH_STATE["topk"]
+    train_on(tmp_path / "plain", "topk", recipe, MANY)
+    (tmp_path / "full" / "cfg.json").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"cannot write .*cfg\.json"):
+        train_on(tmp_path / "full", "topk", recipe, MANY)
+    (tmp_path / "full" / "cfg.json").rmdir()
+    again = Killing(MANY)
+    train_on(tmp_path / "full", "topk", recipe, again)
+    assert again.n_read <= EVERY + 512
+    assert files_in(tmp_path / "full") == files_in(tmp_path / "plain")
+
+
+def test_a_finished_training_is_not_made_again(tmp_path):
+    recipe = RECIPES["topk"].model_copy(update={"epochs": 0.2})
+    n_tokens = train_on(tmp_path, "topk", recipe, MANY)
+    again = Killing(MANY)
+    assert train_on(tmp_path, "topk", recipe, again) == n_tokens
+    assert again.n_read == 0
+
+
+def test_a_checkpoint_of_other_code_is_left_alone(tmp_path):
+    recipe = WITH_STATE["topk"]
+    with pytest.raises(Killed):
+        train_on(tmp_path, "topk", recipe, Killing(MANY, at=frozenset({20})))
+    path = tmp_path / "checkpoint.safetensors"
+    save_file({"rows": torch.ones(1)}, path, metadata={"code": "another", "numbers": "{}"})
+    train_on(tmp_path, "topk", recipe, MANY)
+    train_on(tmp_path / "plain", "topk", recipe, MANY)
+    assert (tmp_path / "sae_weights.safetensors").read_bytes() == (tmp_path / "plain" / "sae_weights.safetensors").read_bytes()

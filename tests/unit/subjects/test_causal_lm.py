@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from latentry.errors import HookpointError
+from latentry.errors import HookpointError, ParamsError
 from latentry.models.random import Config, build
 from latentry.subjects.causal_lm import Hookpoint, Subject, load_subject, module_names
 
@@ -196,7 +196,17 @@ class Nested(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("wrap", "kind"), [(lambda x: ((x, x), x), "tuple"), (lambda x: x[0], "a tensor of 2 axes"), (lambda _x: None, "NoneType")]
+    ("wrap", "kind"),
+    [
+        (lambda x: ((x, x), x), r"a tuple of \(tuple, Tensor\)"),
+        (lambda x: (None, x), r"a tuple of \(NoneType, Tensor\)"),
+        (lambda _x: (), r"a tuple of \(\)"),
+        (lambda x: [x], "list"),
+        (lambda x: {"hidden_states": x}, "dict"),
+        (lambda x: x[0], r"a tensor of 2 axes \(float32\)"),
+        (lambda x: x.long(), r"a tensor of 3 axes \(int64\)"),
+        (lambda _x: None, "NoneType"),
+    ],
 )
 def test_nested_outputs_and_other_axes_are_told_by_what_they_are(llama, wrap, kind):
     llama.model.layers[1].mlp = Nested(wrap)
@@ -217,11 +227,41 @@ def test_a_module_that_text_does_not_reach_is_told(llama):
         subject_of(llama, point("model.spare")).activations(TOKENS)
 
 
-def test_only_whole_layers_are_the_residual_stream(family):
+def test_layers_and_what_adds_to_them_write_to_the_residual_stream_and_nothing_else_does(family):
     model, layers = family
-    subject = subject_of(model, point(f"{layers}.1"), point(f"{layers}.1.mlp", name="mlp"))
+    subject = subject_of(
+        model,
+        point(f"{layers}.1"),
+        point(f"{layers}.1.mlp", name="mlp"),
+        point(f"{layers}.1.mlp", "input", "normed"),
+        point(layers, name="all"),
+    )
     assert subject.is_residual("here")
-    assert not subject.is_residual("mlp")
+    assert subject.is_residual("mlp")
+    assert not subject.is_residual("normed")
+    assert not subject.is_residual("all")
+
+
+def test_nothing_is_said_to_reach_the_logits_through_a_final_norm_of_an_unknown_name(llama):
+    llama.model.last_scaling = llama.model.norm
+    del llama.model.norm
+    assert not subject_of(llama, point("model.layers.1")).is_residual("here")
+
+
+@pytest.mark.parametrize("context", [63, 64])
+def test_rows_as_long_as_a_subject_has_positions_pass(family, context):
+    subject_of(family[0]).check_context(context)
+
+
+def test_longer_rows_are_refused_where_positions_were_learned_and_only_logged_where_they_are_rotary(family, caplog):
+    model, layers = family
+    limit = model.config.max_position_embeddings
+    if layers == "transformer.h":
+        with pytest.raises(ParamsError, match=r"tokens\.context: is 65, the subject was trained for 64 positions .*; set it to at most 64"):
+            subject_of(model).check_context(limit + 1)
+    else:
+        subject_of(model).check_context(limit + 1)
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_promoted_logits_are_the_unembedding_of_the_normed_direction(family):

@@ -1,0 +1,49 @@
+"""How far a training has come, so that a killed one goes on: one safetensors file, numbers as JSON in its header, never a pickle."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from latentry.atomic import write_atomic
+from latentry.store import digest_of, file_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A place for one state, each in place of the one before."""
+
+    path: Path
+    every: int
+    """Tokens between two states: what a kill costs at most."""
+
+    def save(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+        """Commit a state; `numbers` is anything that JSON holds."""
+        whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        header = {"code": _code(), "numbers": json.dumps(numbers)}
+        write_atomic(self.path, lambda path: save_file(whole, path, metadata=header), sum(tensor.nbytes for tensor in whole.values()))
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The state committed last; None where there is none, or other code than this wrote it."""
+        if not self.path.exists():
+            return None
+        with safe_open(self.path, framework="pt") as file:
+            header = file.metadata()
+            if header["code"] != _code():
+                return None
+            # a copy each: torch aligns its own memory, and some sums depend on that
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, json.loads(header["numbers"])  # noqa: SIM118
+
+    def remove(self) -> None:
+        """Forget it."""
+        self.path.unlink(missing_ok=True)
+
+
+def _code() -> str:
+    """Digest of this room: a state means something to the code that wrote it."""
+    return digest_of({path.name: file_digest(path) for path in Path(__file__).parent.glob("*.py")})
