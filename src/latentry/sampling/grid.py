@@ -1,4 +1,4 @@
-"""The grid of windows over the corpus: where each starts, its document, and which windows have equal text.
+"""The grid of windows over the corpus: where each starts, its document and span, and which windows have equal text.
 
 A window lies in one context and one document and holds no special token. It may hold a position that was left out
 as an attention sink: activations there are zero, so the window is judged by its other tokens.
@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Int32, Int64
+from jaxtyping import Bool, Int32, Int64
 
 from latentry.errors import CorpusError
 
 if TYPE_CHECKING:
     from latentry.sampling.base import Tokens
+
+_TEXTS_AT_ONCE = 65536
+"""Texts held at once while the windows of equal text are found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +30,14 @@ class Grid:
     starts: Int64[np.ndarray, " window"]
     """Flat position (context * context length + place) of each window's first token."""
     document: Int32[np.ndarray, " window"]
+    span_start: Int64[np.ndarray, " window"]
+    """First flat position of the document's span in the row: the window, and its tokens' neighbours, stand in that span."""
+    span_end: Int64[np.ndarray, " window"]
+    """One past the last position of that span."""
     text_id: Int64[np.ndarray, " window"]
     """The first window in the corpus that has the same text."""
+    repeated: Bool[np.ndarray, " window"]
+    """Whether another window has the same text."""
     window_of: Int32[np.ndarray, " position"]
     """The window of each flat position; -1 where none. 4 bytes a token buy a look-up that costs no search."""
     n_dropped_pieces: int
@@ -64,12 +73,16 @@ def grid_of(token_set: "Tokens", window: int) -> Grid:
             f" {lengths.max(initial=0)}; lower `examples.window` or use longer documents"
         )
     dropped = lengths % window
+    text_id = _text_ids(token_set, starts, window)
     return Grid(
         window=window,
         context_length=context_length,
         starts=starts,
         document=token_set.document.reshape(-1)[starts],
-        text_id=_text_ids(token_set, starts, window),
+        span_start=np.repeat(first, n_full),
+        span_end=np.repeat(first + lengths, n_full),
+        text_id=text_id,
+        repeated=np.bincount(text_id, minlength=starts.size)[text_id] > 1,
         window_of=_window_of(starts, window, token_set.document.size),
         n_dropped_pieces=int(np.count_nonzero(dropped)),
         n_dropped_tokens=int(dropped.sum()),
@@ -97,10 +110,12 @@ def _window_of(starts: Int64[np.ndarray, " window"], window: int, n_positions: i
 
 def _text_ids(token_set: "Tokens", starts: Int64[np.ndarray, " window"], window: int) -> Int64[np.ndarray, " window"]:
     # 8 bytes of digest: among a million windows, two texts share one with probability 3e-8, and it costs one example.
-    digests = b"".join(
-        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts_at(token_set, starts, window)
-    )
-    _, first, inverse = np.unique(np.frombuffer(digests, dtype=np.uint64), return_index=True, return_inverse=True)
+    digests = np.empty(starts.size, dtype=np.uint64)
+    for block in (slice(first, first + _TEXTS_AT_ONCE) for first in range(0, starts.size, _TEXTS_AT_ONCE)):
+        texts = texts_at(token_set, starts[block], window)
+        joined = b"".join(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts)
+        digests[block] = np.frombuffer(joined, dtype=np.uint64)
+    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
     return first[inverse]
 
 

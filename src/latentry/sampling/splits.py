@@ -24,6 +24,8 @@ class Sides:
     units: Int64[np.ndarray, " unit"]
     """The units in which the latent fires, ascending."""
     held_out: Bool[np.ndarray, " unit"]
+    examples_held_out: Bool[np.ndarray, " example"]
+    """For each of the examples that were divided."""
     key: int
     """Decides over the other units, which cost nothing until one is asked for."""
     held_out_fraction: float
@@ -35,17 +37,17 @@ class Sides:
         return np.where(self.units[places] == units, self.held_out[places], by_key)
 
 
-def units_of(grid: Grid, windows: Int64[np.ndarray, " window"], split_by: str) -> Int64[np.ndarray, " window"]:
+def units_of(grid: Grid, starts: Int64[np.ndarray, " start"], split_by: str) -> Int64[np.ndarray, " start"]:
     """What the splits must not share: each window's document, or its block of contexts; -1 for a window of no use."""
     if split_by == "document":
-        return grid.document[windows].astype(np.int64)
-    context = grid.starts[windows] // grid.context_length
+        return grid.document[grid.window_of[starts]].astype(np.int64)
+    context = starts // grid.context_length
     return np.where(context % CONTEXTS_PER_BLOCK == 0, -1, context // CONTEXTS_PER_BLOCK)
 
 
 def sides_of(
     units: Int64[np.ndarray, " example"],
-    decile: Int64[np.ndarray, " example"],
+    decile: Int[np.ndarray, " example"],
     n_held_out: int,
     n_explain: int,
     explain_by_decile: bool,
@@ -57,18 +59,56 @@ def sides_of(
     else both sides have windows enough.
     """
     key = int(rng.integers(2**63))
-    present, unit = np.unique(units, return_inverse=True)
-    counts = np.bincount(unit * N_DECILES + decile - 1, minlength=present.size * N_DECILES).reshape(-1, N_DECILES)
-    held_out_fraction = n_held_out / max(n_held_out + n_explain, 1)
-    order = np.argsort(_uniform(present, key), kind="stable")
-    held = _random_division(counts, order, (n_held_out, n_explain), explain_by_decile)
+    present, unit = _distinct(units)
+    order = np.argsort(_uniform(present, key))
+    held = _nearest_division(unit, decile, order, (n_held_out, n_explain), explain_by_decile)
     if held is None:
-        held = _greedy_division(counts.sum(axis=1), n_held_out, n_explain)
+        counts = np.bincount(unit * N_DECILES + decile - 1, minlength=present.size * N_DECILES).reshape(-1, N_DECILES)
+        held = _random_division(counts, order, (n_held_out, n_explain), explain_by_decile)
+        held = _greedy_division(counts.sum(axis=1), n_held_out, n_explain) if held is None else held
     if held is None:
         return None
     held_out = np.zeros(present.size, dtype=bool)
     held_out[held] = True
-    return Sides(units=present, held_out=held_out, key=key, held_out_fraction=held_out_fraction)
+    fraction = n_held_out / max(n_held_out + n_explain, 1)
+    return Sides(units=present, held_out=held_out, examples_held_out=held_out[unit], key=key, held_out_fraction=fraction)
+
+
+def _distinct(units: Int64[np.ndarray, " example"]) -> tuple[Int64[np.ndarray, " unit"], Int64[np.ndarray, " example"]]:
+    """The units, ascending, and the place of each example's; no sort where they come in order, as in a corpus they do."""
+    if units.size and (units[1:] < units[:-1]).any():
+        return np.unique(units, return_inverse=True)
+    first = np.ones(units.size, dtype=bool)
+    np.not_equal(units[1:], units[:-1], out=first[1:])
+    return units[first], np.cumsum(first) - 1
+
+
+def _nearest_division(
+    unit: Int64[np.ndarray, " example"],
+    decile: Int[np.ndarray, " example"],
+    order: Int64[np.ndarray, " unit"],
+    sizes: tuple[int, int],
+    explain_by_decile: bool,
+) -> Int64[np.ndarray, " held"] | None:
+    """What `_random_division` gives, where the nearest to the wanted proportion of all divisions lets both sides fill; else None.
+
+    Mostly it does, and then nothing is counted for the other ones.
+    """
+    n_held_out, n_explain = sizes
+    n_held = np.cumsum(np.bincount(unit, minlength=order.size)[order])[:-1]
+    if not n_held.size:
+        return None
+    nearest = int(np.argmin(np.abs(n_held - _held_target(unit.size, n_held_out, n_explain))))
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = np.arange(order.size)
+    held = np.bincount(decile[(place <= nearest)[unit]], minlength=N_DECILES + 1)[1:]
+    rest = np.bincount(decile, minlength=N_DECILES + 1)[1:] - held
+    even = held.min() >= n_held_out // N_DECILES and (not explain_by_decile or rest.min() >= n_explain // N_DECILES)
+    return order[: nearest + 1] if even and held.sum() >= n_held_out and rest.sum() >= n_explain else None
+
+
+def _held_target(n_examples: int, n_held_out: int, n_explain: int) -> float:
+    return n_examples * n_held_out / (n_held_out + n_explain)
 
 
 def _random_division(
@@ -85,8 +125,7 @@ def _random_division(
         even &= (rest >= n_explain // N_DECILES).all(axis=1)
     for possible in (even, enough):
         if possible.any():
-            target = counts.sum() * n_held_out / (n_held_out + n_explain)
-            distance = np.where(possible, np.abs(n_held - target), np.inf)
+            distance = np.where(possible, np.abs(n_held - _held_target(int(counts.sum()), n_held_out, n_explain)), np.inf)
             return order[: int(np.argmin(distance)) + 1]
     return None
 
@@ -132,15 +171,14 @@ def _nearest_deciles(decile: int) -> Iterator[int]:
         yield from (other for other in (decile - distance, decile + distance) if 0 <= other < N_DECILES)
 
 
-def drawn_by_decile(decile: Int64[np.ndarray, " candidate"], n: int, rng: np.random.Generator) -> Int64[np.ndarray, " drawn"]:
+def drawn_by_decile(decile: Int[np.ndarray, " candidate"], n: int, rng: np.random.Generator) -> Int64[np.ndarray, " drawn"]:
     """Indices of `n` candidates, equally many of each decile, ordered so that each prefix is even over the deciles."""
-    available = np.bincount(decile - 1, minlength=N_DECILES)
+    available = np.bincount(decile, minlength=N_DECILES + 1)[1:]
     shares = shares_of(available, n, rng)
     shuffled = rng.permutation(decile.size)
     by_decile = shuffled[np.argsort(decile[shuffled].astype(np.int8), kind="stable")]
-    place = np.arange(decile.size) - np.repeat(np.cumsum(available) - available, available)
-    taken = place < np.repeat(shares, available)
-    drawn, place = by_decile[taken], place[taken]
+    place = np.arange(shares.sum()) - np.repeat(np.cumsum(shares) - shares, shares)
+    drawn = by_decile[np.repeat(np.cumsum(available) - available, shares) + place]
     return drawn[np.lexsort((rng.random(drawn.size), place))]
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float32, Int64
+import pyarrow.compute as pc
+from jaxtyping import Float32, Int8, Int64, Shaped
 
 from latentry.contracts import EXAMPLES
 from latentry.records import Kind, Split
-from latentry.sampling.base import Tokens
+from latentry.sampling.base import NO_SUPPLIER, Tokens
 from latentry.sampling.grid import Grid, texts_at
 from latentry.sampling.marks import marks_of
 
@@ -21,26 +22,28 @@ WINDOWS = "windows"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """Windows drawn for one latent, one split, one kind and one source, in the order of their rank."""
+    """Windows drawn for one latent, one split, one kind and one entry of the contrasts, in the order of their rank."""
 
     latent: int
     split: Split
     kind: Kind
-    source: str
     contrast: str
-    windows: Int64[np.ndarray, " example"]
-    decile: Int64[np.ndarray, " example"]
+    source: Shaped[np.ndarray, " example"]
+    supplier: Int64[np.ndarray, " example"]
+    starts: Int64[np.ndarray, " example"]
+    """Flat position of each window's first token."""
+    decile: Int8[np.ndarray, " example"]
     activations: Float32[np.ndarray, "example token"]
 
 
 def examples_table(drawn: Sequence[Drawn], grid: Grid, token_set: Tokens) -> pa.Table:
     """One row per drawn window, in the order given."""
-    drawn = [group for group in drawn if group.windows.size]
+    drawn = [group for group in drawn if group.starts.size]
     if not drawn:
         return SCHEMA.empty_table()
-    windows = np.concatenate([group.windows for group in drawn])
+    starts = np.concatenate([group.starts for group in drawn])
     activations = np.concatenate([group.activations for group in drawn])
-    starts = grid.starts[windows]
+    supplier = np.concatenate([group.supplier for group in drawn])
     places = starts[:, None] + np.arange(grid.window)
     text_begin = token_set.text_start.reshape(-1)[starts, None].astype(np.int64)
     span_start = token_set.text_start.reshape(-1)[places] - text_begin
@@ -48,8 +51,10 @@ def examples_table(drawn: Sequence[Drawn], grid: Grid, token_set: Tokens) -> pa.
     marks, mark_offsets = marks_of(activations, span_start, span_end)
     columns = {
         **_keys(drawn),
-        "decile": np.concatenate([group.decile for group in drawn]).astype(np.int8),
-        "document": grid.document[windows],
+        "source": pa.array(np.concatenate([group.source for group in drawn])),
+        "supplier": pa.array(supplier, mask=supplier == NO_SUPPLIER).cast(pa.uint32()),
+        "decile": np.concatenate([group.decile for group in drawn]),
+        "document": grid.document[grid.window_of[starts]],
         "context": (starts // grid.context_length).astype(np.uint32),
         "start": (starts % grid.context_length).astype(np.uint32),
         "tokens": _lists(token_set.tokens.reshape(-1)[places].astype(np.uint32)),
@@ -62,21 +67,20 @@ def examples_table(drawn: Sequence[Drawn], grid: Grid, token_set: Tokens) -> pa.
 
 
 def _keys(drawn: Sequence[Drawn]) -> dict[str, Any]:
-    sizes = [group.windows.size for group in drawn]
+    sizes = [group.starts.size for group in drawn]
 
-    def repeated(values: list[Any]) -> pa.Array:
+    def repeated(values: list[str]) -> pa.Array:
         return pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(drawn), dtype=np.int32), sizes), pa.array(values)).dictionary_decode()
 
+    rank = pa.array(np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]))
+    prefix = repeated([f"{group.latent}-{group.split}-{group.contrast or WINDOWS}" for group in drawn])
     return {
         "latent": np.repeat(np.array([group.latent for group in drawn], dtype=np.uint32), sizes),
-        "example_id": [
-            f"{group.latent}-{group.split}-{group.contrast or WINDOWS}-{rank}" for group in drawn for rank in range(group.windows.size)
-        ],
+        "example_id": pc.binary_join_element_wise(prefix, rank.cast(pa.string()), "-"),
         "split": repeated([group.split.value for group in drawn]),
         "kind": repeated([group.kind.value for group in drawn]),
-        "source": repeated([group.source for group in drawn]),
         "contrast": repeated([group.contrast for group in drawn]),
-        "rank": np.concatenate([np.arange(size, dtype=np.int32) for size in sizes]),
+        "rank": rank,
     }
 
 
