@@ -45,6 +45,10 @@ class ContrastConfig(VariantConfig):
         """The source's name in rows and in the metric's name; `contrasts` holds all entries of `examples.contrasts`."""
         return self.kind
 
+    def parts(self, contrasts: Mapping[str, "ContrastConfig"]) -> tuple[str, ...]:
+        """The names under which its windows are recorded: more than one only where it is made of several sources."""
+        return (self.source(contrasts),)
+
 
 class ExplainerConfig(VariantConfig):
     """What every explainer's `Config` has."""

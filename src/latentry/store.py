@@ -27,6 +27,9 @@ from latentry.rows import fitted, records_of, table_of
 
 MANIFEST = "manifest.json"
 
+ROWS_PER_GROUP = 16384
+"""Rows written at once of a table that is given in parts: what a reader of a few rows has to read, too."""
+
 R = TypeVar("R")
 
 
@@ -148,10 +151,17 @@ def read_records(folder: Path, contract: Contract, name: str, record: type[R]) -
 
 def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
     """Write beside the path, then rename: what stands under the name is complete."""
+    with _beside(path) as partial:
+        write(partial)
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A file to write; when the block ends well it is renamed to the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        write(partial)
+        yield partial
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)
@@ -191,6 +201,22 @@ class Work:
         schema = self._contract.tables[name]
         table = fitted(rows, schema) if isinstance(rows, pa.Table) else table_of(rows, schema)
         self.write_file(name, lambda path: pq.write_table(table, path, compression="zstd"))
+
+    @contextmanager
+    def open_table(self, name: str) -> Iterator[Callable[[pa.Table], None]]:
+        """Commit one Parquet file of the contract from tables given one after another, so that all of them are never in memory."""
+        schema = self._contract.tables[name]
+        with _beside(self.path(name)) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+            held: list[pa.Table] = []
+
+            def write(table: pa.Table) -> None:
+                held.append(fitted(table, schema))
+                if sum(part.num_rows for part in held) >= ROWS_PER_GROUP:
+                    writer.write_table(pa.concat_tables(held))
+                    held.clear()
+
+            yield write
+            writer.write_table(pa.concat_tables([schema.empty_table(), *held]))
 
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Commit one safetensors file of numpy arrays."""

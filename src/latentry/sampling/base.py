@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32, Int64, Shaped, UInt32, UInt64
+from jaxtyping import Bool, Float32, Int32, Int64, UInt32, UInt64
 
 from latentry.sampling.grid import Grid
 
@@ -68,42 +68,42 @@ NO_SUPPLIER = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contrasts:
-    """Silent windows, in drawn order."""
+class Windows:
+    """Windows drawn for one latent, by their starts, in drawn order."""
 
     starts: Int64[np.ndarray, " window"]
     """Flat position of each window's first token."""
     supplier: Int64[np.ndarray, " window"]
-    """The latent in whose windows it was found; `NO_SUPPLIER` where none."""
-    source: Shaped[np.ndarray, " window"]
-    """Name of the source that drew it."""
+    """The latent in whose windows a contrast was found; `NO_SUPPLIER` where none."""
+    part: Int64[np.ndarray, " window"]
+    """Which part of a source that is made of several drew it; else 0."""
 
     @classmethod
-    def none(cls) -> "Contrasts":
+    def none(cls) -> "Windows":
         """No windows."""
         empty = np.zeros(0, dtype=np.int64)
-        return cls(starts=empty, supplier=empty, source=np.zeros(0, dtype=np.str_))
+        return cls(starts=empty, supplier=empty, part=empty)
 
-    def taken(self, indices: Int64[np.ndarray, " taken"] | slice) -> "Contrasts":
+    def taken(self, indices: Int64[np.ndarray, " taken"] | slice) -> "Windows":
         """Those at the indices, in that order."""
-        return Contrasts(starts=self.starts[indices], supplier=self.supplier[indices], source=self.source[indices])
+        return Windows(starts=self.starts[indices], supplier=self.supplier[indices], part=self.part[indices])
 
-    def followed_by(self, other: "Contrasts") -> "Contrasts":
+    def followed_by(self, other: "Windows") -> "Windows":
         """These, then the others."""
-        return Contrasts(
+        if not self.starts.size:
+            return other
+        return Windows(
             starts=np.concatenate([self.starts, other.starts]),
             supplier=np.concatenate([self.supplier, other.supplier]),
-            source=np.concatenate([self.source, other.source]),
+            part=np.concatenate([self.part, other.part]),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Contrasts wanted for one latent and one split."""
+    """Windows wanted for one latent and one split."""
 
     n: int
-    source: str
-    """Name under which they are recorded."""
     grid: Grid
     cut: "Cut"
     firing: "Firing"
@@ -126,8 +126,8 @@ class Wanted:
         return self.firing.latent
 
     def extended(
-        self, drawn: Contrasts, windows: Int64[np.ndarray, " candidate"], supplier: Int64[np.ndarray, " candidate"] | None = None
-    ) -> Contrasts:
+        self, drawn: Windows, windows: Int64[np.ndarray, " candidate"], supplier: Int64[np.ndarray, " candidate"] | None = None
+    ) -> Windows:
         """What was drawn, and those of the candidate windows of the grid that may be used, in the order given.
 
         They are cut, silent, of this split, and of a text that is neither refused nor there already.
@@ -137,11 +137,8 @@ class Wanted:
         usable = usable[self.in_split(starts[usable])]
         if self.refused_texts.size:
             usable = usable[~is_in(self.cut.texts(starts[usable]), self.refused_texts)]
-        fresh = Contrasts(
-            starts=starts[usable],
-            supplier=np.full(usable.size, NO_SUPPLIER) if supplier is None else supplier[usable],
-            source=np.full(usable.size, self.source),
-        )
+        from_whom = np.full(usable.size, NO_SUPPLIER) if supplier is None else supplier[usable]
+        fresh = Windows(starts=starts[usable], supplier=from_whom, part=np.zeros(usable.size, dtype=np.int64))
         both = drawn.followed_by(fresh)
         return both.taken(self.cut.first_of_each(both.starts))
 
@@ -149,7 +146,7 @@ class Wanted:
 class ContrastSource(Protocol):
     """Where silent windows come from. A variant is a file with `build(config, inputs) -> ContrastSource`."""
 
-    def draw(self, wanted: Wanted) -> Contrasts:
+    def draw(self, wanted: Wanted) -> Windows:
         """As many as are wanted, made by `Wanted.extended`; fewer where there are no more."""
         ...
 
@@ -171,6 +168,14 @@ class SourceInputs:
     """All of `examples.contrasts`."""
     source: Callable[[str], ContrastSource]
     """The source of another entry, for one that is made of several."""
+
+
+def first_of_each(keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " distinct"]:
+    """Indices, ascending, of the first of each key."""
+    order = np.argsort(keys, kind="stable")
+    first = np.ones(order.size, dtype=bool)
+    np.not_equal(keys[order[1:]], keys[order[:-1]], out=first[1:])
+    return np.sort(order[first])
 
 
 def is_in(values: np.ndarray, ascending: np.ndarray) -> Bool[np.ndarray, " value"]:

@@ -9,7 +9,7 @@ from bisect import bisect_left
 import numpy as np
 from jaxtyping import Bool, Float32, Int32, Int64
 
-from latentry.sampling.base import Tokens
+from latentry.sampling.base import Tokens, first_of_each
 from latentry.sampling.grid import Grid
 from latentry.sampling.texts import TextKeys
 from latentry.sampling.windows import ActivatingWindows, Firing, GridFiring, decile_of, grid_firing
@@ -33,8 +33,7 @@ class CentredCut:
         peak = _peaks(firing, starts, self._grid.window)
         texts = self.texts(starts)
         kept = np.flatnonzero(strongest_apart(starts, _strength(peak, found.peak), self._grid.window))
-        _, first = np.unique(texts[kept], return_index=True)
-        kept = kept[np.sort(first)]
+        kept = kept[first_of_each(texts[kept])]
         return ActivatingWindows(
             n_grid=found.windows.size,
             starts=starts[kept],
@@ -54,10 +53,9 @@ class CentredCut:
 
     def first_of_each(self, starts: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " kept"]:
         """The first of each text, and of those with tokens in common."""
-        _, first = np.unique(self.texts(starts), return_index=True)
         taken: list[int] = []
         kept = []
-        for index in np.sort(first).tolist():
+        for index in first_of_each(self.texts(starts)).tolist():
             start = int(starts[index])
             place = bisect_left(taken, start - self._grid.window + 1)
             if place == len(taken) or taken[place] >= start + self._grid.window:

@@ -73,9 +73,7 @@ class Block:
         return Block(outcomes=self.outcomes[:n], n_rows=self.n_rows[:n], table=self.table.slice(0, sum(self.n_rows[:n])))
 
 
-def choose_examples(
-    seed: int, examples: ExamplesParams, corpus: Corpus, write: Callable[[pa.Table], object], processes: int = 1
-) -> Chosen:
+def choose_examples(seed: int, examples: ExamplesParams, corpus: Corpus, write: Callable[[pa.Table], object], processes: int = 1) -> Chosen:
     """Choose; the rows of examples.parquet go to `write` in parts.
 
     Latents are looked at in a seeded permutation until `n_latents` are OK (all of them where it is None), or none is

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Int64, UInt8
+from jaxtyping import Bool, Int8, Int64, UInt8
 
 from latentry.errors import ContractError
 from latentry.randomness import rng_for
 from latentry.records import Kind, Split, Status
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import NO_SUPPLIER, Contrasts, ContrastSource, SourceInputs, Wanted
+from latentry.sampling.base import NO_SUPPLIER, ContrastSource, SourceInputs, Wanted, Windows
 from latentry.sampling.centred import CentredCut
 from latentry.sampling.explain_split import chosen_to_explain
 from latentry.sampling.fixed import FixedCut
@@ -61,7 +61,18 @@ class Outcome:
     n_distinct_windows: int
     drawn: tuple[Drawn, ...] = ()
     shortfall: str = ""
-    """Contrasts that were asked for and are not there; empty when all are."""
+    """Windows that were asked for and are not there; empty when all are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picked:
+    """Windows for one split, before their activations are looked up."""
+
+    split: Split
+    contrast: str
+    """The entry of `examples.contrasts`; empty for activating windows."""
+    windows: Windows
+    decile: Int8[np.ndarray, " window"]
 
 
 class Chooser:
@@ -80,6 +91,8 @@ class Chooser:
         self._n_kept = int(np.count_nonzero(kept))
         self._cut = cut_of(examples.windows, kept, inputs)
         self._sources = sources
+        parts = {name: config.parts(examples.contrasts) for name, config in examples.contrasts.items()}
+        self._parts: Mapping[str, tuple[str, ...]] = {"": (WINDOWS,), **parts}
 
     def outcome(self, latent: int, block: Sequence[int]) -> Outcome:
         """What is to be had of one latent; every latent has an outcome. `block` holds the latents worked on together.
@@ -100,16 +113,16 @@ class Chooser:
         sides = self._sides(latent, units[usable], found.decile[usable])
         if sides is None:
             return _failed(latent, Status.UNDERSAMPLED, self._cannot_split(units[usable]), found)
-        activating = self._activating(firing, found, usable, sides)
-        drawn = [*activating, *self._contrasts(firing, found, sides, activating, block)]
+        activating = self._activating(latent, found, usable, sides)
+        picked = [*activating, *self._contrasts(firing, found, sides, activating, block)]
         return Outcome(
             latent=latent,
             status=Status.OK,
             detail="",
             n_windows=found.n_grid,
             n_distinct_windows=n_distinct,
-            drawn=tuple(drawn),
-            shortfall=self._shortfall(drawn),
+            drawn=self._drawn(firing, picked),
+            shortfall=self._shortfall(picked),
         )
 
     def _units(self, found: ActivatingWindows) -> Int64[np.ndarray, " window"]:
@@ -131,88 +144,40 @@ class Chooser:
         )
 
     def _activating(
-        self, firing: Firing, found: ActivatingWindows, usable: Int64[np.ndarray, " usable"], sides: Sides
-    ) -> tuple[Drawn, Drawn]:
+        self, latent: int, found: ActivatingWindows, usable: Int64[np.ndarray, " usable"], sides: Sides
+    ) -> tuple[Picked, Picked]:
         """The held-out windows, then those to explain."""
-        latent, explain = firing.latent, self._examples.explain
+        explain, rest = self._examples.explain, usable[~sides.examples_held_out]
         candidates = usable[sides.examples_held_out]
         held_out = drawn_by_decile(found.decile[candidates], self._examples.held_out.n_activating, rng_for(self._seed, "held_out", latent))
-        rest = usable[~sides.examples_held_out]
-        to_explain = chosen_to_explain((found.peak[rest], found.decile[rest]), explain.how, explain.n, rng_for(self._seed, "explain", latent))
-        return (
-            self._drawn_windows(firing, Split.HELD_OUT, found, candidates[held_out]),
-            self._drawn_windows(firing, Split.EXPLAIN, found, rest[to_explain]),
+        to_explain = chosen_to_explain(
+            (found.peak[rest], found.decile[rest]), explain.how, explain.n, rng_for(self._seed, "explain", latent)
         )
-
-    def _drawn_windows(self, firing: Firing, split: Split, found: ActivatingWindows, chosen: Int64[np.ndarray, " example"]) -> Drawn:
-        return Drawn(
-            latent=firing.latent,
-            split=split,
-            kind=Kind.ACTIVATING,
-            contrast="",
-            source=np.full(chosen.size, WINDOWS),
-            supplier=np.full(chosen.size, NO_SUPPLIER),
-            starts=found.starts[chosen],
-            decile=found.decile[chosen],
-            activations=firing.dense(found.starts[chosen], self._grid.window),
-        )
+        return _windows(Split.HELD_OUT, found, candidates[held_out]), _windows(Split.EXPLAIN, found, rest[to_explain])
 
     def _contrasts(
-        self, firing: Firing, found: ActivatingWindows, sides: Sides, activating: tuple[Drawn, Drawn], block: Sequence[int]
-    ) -> Iterator[Drawn]:
+        self, firing: Firing, found: ActivatingWindows, sides: Sides, activating: tuple[Picked, Picked], block: Sequence[int]
+    ) -> Iterator[Picked]:
         """Every source for the held-out split, and the first one for the explain split, which repeats no text of the former."""
-        refused = [found.texts]
-        held_out, explain = activating
-        for split, shown, names in ((Split.HELD_OUT, held_out, list(self._sources)), (Split.EXPLAIN, explain, list(self._sources)[:1])):
-            texts = np.sort(np.concatenate(refused), kind="stable")
+        texts = [found.texts]
+        for shown, names in zip(activating, (list(self._sources), list(self._sources)[:1]), strict=True):
+            refused = np.sort(np.concatenate(texts)) if len(texts) > 1 else found.texts
             for name in names:
-                wanted = self._wanted(firing, found, sides, split, name, texts, shown.starts, block)
-                drawn = self._drawn_contrasts(firing, split, name, self._sources[name].draw(wanted))
-                refused.append(self._cut.texts(drawn.starts))
-                yield drawn
-
-    def _wanted(
-        self,
-        firing: Firing,
-        found: ActivatingWindows,
-        sides: Sides,
-        split: Split,
-        name: str,
-        refused: Int64[np.ndarray, " text"],
-        activating: Int64[np.ndarray, " start"],
-        block: Sequence[int],
-    ) -> Wanted:
-        return Wanted(
-            n=self._n_contrast(split),
-            source=self._examples.contrasts[name].source(self._examples.contrasts),
-            grid=self._grid,
-            cut=self._cut,
-            firing=firing,
-            n_silent=self._grid.n_windows - found.n_grid,
-            refused_texts=refused,
-            in_split=lambda starts: self._in_split(starts, split, sides),
-            activating=activating,
-            block=block,
-            rng=rng_for(self._seed, f"contrast/{name}/{split}", firing.latent),
-        )
-
-    def _drawn_contrasts(self, firing: Firing, split: Split, name: str, drawn: Contrasts) -> Drawn:
-        activations = firing.dense(drawn.starts, self._grid.window)
-        if activations.any():
-            raise ContractError(
-                f"latent {firing.latent}: contrast source {name!r} drew windows in which it fires; none may be; correct the source"
-            )
-        return Drawn(
-            latent=firing.latent,
-            split=split,
-            kind=Kind.CONTRAST,
-            contrast=name,
-            source=drawn.source,
-            supplier=drawn.supplier,
-            starts=drawn.starts,
-            decile=np.zeros(drawn.starts.size, dtype=np.int8),
-            activations=activations,
-        )
+                wanted = Wanted(
+                    n=self._n_contrast(shown.split),
+                    grid=self._grid,
+                    cut=self._cut,
+                    firing=firing,
+                    n_silent=self._grid.n_windows - found.n_grid,
+                    refused_texts=refused,
+                    in_split=lambda starts, split=shown.split: self._in_split(starts, split, sides),
+                    activating=shown.windows.starts,
+                    block=block,
+                    rng=rng_for(self._seed, f"contrast/{name}/{shown.split}", firing.latent),
+                )
+                drawn = self._sources[name].draw(wanted)
+                texts.append(self._cut.texts(drawn.starts))
+                yield Picked(split=shown.split, contrast=name, windows=drawn, decile=np.zeros(drawn.starts.size, dtype=np.int8))
 
     def _n_contrast(self, split: Split) -> int:
         return (self._examples.explain if split is Split.EXPLAIN else self._examples.held_out).n_contrast
@@ -221,15 +186,47 @@ class Chooser:
         units = units_of(self._grid, starts, self._examples.split_by)
         return (units >= 0) & (sides.is_held_out(units) == (split is Split.HELD_OUT))
 
-    def _shortfall(self, drawn: Sequence[Drawn]) -> str:
-        contrasts = [(group, self._n_contrast(group.split)) for group in drawn if group.kind is Kind.CONTRAST]
-        return "; ".join(f"{group.split} {group.contrast}: {group.starts.size} of {n}" for group, n in contrasts if group.starts.size < n)
+    def _drawn(self, firing: Firing, picked: Sequence[Picked]) -> tuple[Drawn, ...]:
+        """With the activations of all the windows, those of contrasts checked to be zero."""
+        ends = np.cumsum([group.windows.starts.size for group in picked])
+        activations = np.split(firing.dense(np.concatenate([group.windows.starts for group in picked]), self._grid.window), ends[:-1])
+        for group, dense in zip(picked, activations, strict=True):
+            if group.contrast and dense.any():
+                raise ContractError(
+                    f"latent {firing.latent}: contrast source {group.contrast!r} drew windows in which it fires; none may be;"
+                    " correct the source"
+                )
+        return tuple(
+            Drawn(
+                latent=firing.latent,
+                split=group.split,
+                kind=Kind.CONTRAST if group.contrast else Kind.ACTIVATING,
+                contrast=group.contrast,
+                sources=self._parts[group.contrast],
+                part=group.windows.part,
+                supplier=group.windows.supplier,
+                starts=group.windows.starts,
+                decile=group.decile,
+                activations=dense,
+            )
+            for group, dense in zip(picked, activations, strict=True)
+        )
+
+    def _shortfall(self, picked: Sequence[Picked]) -> str:
+        short = [(group, group.windows.starts.size, self._n_contrast(group.split)) for group in picked if group.contrast]
+        return "; ".join(f"{group.split} {group.contrast}: {size} of {n}" for group, size, n in short if size < n)
 
 
 def cut_of(windows: str, kept: UInt8[np.ndarray, "context position"], inputs: SourceInputs) -> Cut:
     """How windows are cut out of the corpus: `fixed` or `centred`."""
     window_of = looked_up(inputs.grid, kept)
     return CentredCut(inputs.grid, window_of, inputs.token_set) if windows == "centred" else FixedCut(inputs.grid, window_of)
+
+
+def _windows(split: Split, found: ActivatingWindows, chosen: Int64[np.ndarray, " example"]) -> Picked:
+    nothing = np.zeros(chosen.size, dtype=np.int64)
+    windows = Windows(starts=found.starts[chosen], supplier=np.full(chosen.size, NO_SUPPLIER), part=nothing)
+    return Picked(split=split, contrast="", windows=windows, decile=found.decile[chosen])
 
 
 def _failed(latent: int, status: Status, detail: str, found: ActivatingWindows | None) -> Outcome:

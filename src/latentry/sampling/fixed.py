@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
+from latentry.sampling.base import first_of_each
 from latentry.sampling.grid import Grid
 from latentry.sampling.windows import ActivatingWindows, Firing, decile_of, grid_firing
 
@@ -52,5 +53,4 @@ class FixedCut:
 
     def first_of_each(self, starts: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " kept"]:
         """The first of each text; windows of the grid have no tokens in common."""
-        _, first = np.unique(self.texts(starts), return_index=True)
-        return np.sort(first)
+        return first_of_each(self.texts(starts))

@@ -4,11 +4,11 @@ A window lies in one context and one document and holds no special token. It may
 as an attention sink: activations there are zero, so the window is judged by its other tokens.
 """
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from jaxtyping import Bool, Int32, Int64
 
 from latentry.errors import CorpusError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from latentry.sampling.base import Tokens
 
 _TEXTS_AT_ONCE = 65536
-"""Texts held at once while the windows of equal text are found."""
+"""Texts held at once while those of all windows are put together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,8 @@ class Grid:
     """First flat position of the document's span in the row: the window, and its tokens' neighbours, stand in that span."""
     span_end: Int64[np.ndarray, " window"]
     """One past the last position of that span."""
+    texts: pa.Array
+    """The source's own characters of each window."""
     text_id: Int64[np.ndarray, " window"]
     """The first window in the corpus that has the same text."""
     repeated: Bool[np.ndarray, " window"]
@@ -73,7 +75,8 @@ def grid_of(token_set: "Tokens", window: int) -> Grid:
             f" {lengths.max(initial=0)}; lower `examples.window` or use longer documents"
         )
     dropped = lengths % window
-    text_id = _text_ids(token_set, starts, window)
+    texts = _texts(token_set, starts, window)
+    text_id = _text_ids(texts)
     return Grid(
         window=window,
         context_length=context_length,
@@ -81,6 +84,7 @@ def grid_of(token_set: "Tokens", window: int) -> Grid:
         document=token_set.document.reshape(-1)[starts],
         span_start=np.repeat(first, n_full),
         span_end=np.repeat(first + lengths, n_full),
+        texts=texts,
         text_id=text_id,
         repeated=np.bincount(text_id, minlength=starts.size)[text_id] > 1,
         window_of=_window_of(starts, window, token_set.document.size),
@@ -108,15 +112,19 @@ def _window_of(starts: Int64[np.ndarray, " window"], window: int, n_positions: i
     return window_of
 
 
-def _text_ids(token_set: "Tokens", starts: Int64[np.ndarray, " window"], window: int) -> Int64[np.ndarray, " window"]:
-    # 8 bytes of digest: among a million windows, two texts share one with probability 3e-8, and it costs one example.
-    digests = np.empty(starts.size, dtype=np.uint64)
-    for block in (slice(first, first + _TEXTS_AT_ONCE) for first in range(0, starts.size, _TEXTS_AT_ONCE)):
-        texts = texts_at(token_set, starts[block], window)
-        joined = b"".join(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts)
-        digests[block] = np.frombuffer(joined, dtype=np.uint64)
-    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
-    return first[inverse]
+def _texts(token_set: "Tokens", starts: Int64[np.ndarray, " window"], window: int) -> pa.Array:
+    """In one buffer, made in parts: a Python string for each window at once would take several times the memory."""
+    parts = [
+        pa.array(texts_at(token_set, starts[first : first + _TEXTS_AT_ONCE], window), pa.large_string())
+        for first in range(0, starts.size, _TEXTS_AT_ONCE)
+    ]
+    return pa.concat_arrays(parts)
+
+
+def _text_ids(texts: pa.Array) -> Int64[np.ndarray, " window"]:
+    number = texts.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    _, first = np.unique(number, return_index=True)
+    return first[number]
 
 
 def texts_at(token_set: "Tokens", starts: Int64[np.ndarray, " window"], window: int) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import Contrasts, ContrastSource, SourceInputs, Wanted
+from latentry.sampling.base import ContrastSource, SourceInputs, Wanted, Windows
 
 
 class Config(ContrastConfig):
@@ -24,32 +24,34 @@ class Config(ContrastConfig):
             raise ValueError(f"the shares add up to {total:g}, wanted 1")
         return self
 
+    def parts(self, contrasts: Mapping[str, ContrastConfig]) -> tuple[str, ...]:
+        """The sources of the entries it names."""
+        return tuple(contrasts[name].source(contrasts) for name in self.shares)
+
     def source(self, contrasts: Mapping[str, ContrastConfig]) -> str:
         """The parts' sources with their shares in percent."""
-        parts = [f"{contrasts[name].source(contrasts)}_{100 * share:g}" for name, share in self.shares.items()]
+        parts = [f"{name}_{100 * share:g}" for name, share in zip(self.parts(contrasts), self.shares.values(), strict=True)]
         return "_".join([self.kind, *parts])
 
 
 def build(config: Config, inputs: SourceInputs) -> "Mixed":
     """The source, made of the sources of the entries it names."""
-    names = {name: inputs.contrasts[name].source(inputs.contrasts) for name in config.shares}
-    return Mixed(config.shares, {name: inputs.source(name) for name in config.shares}, names)
+    return Mixed(config.shares, {name: inputs.source(name) for name in config.shares})
 
 
 class Mixed:
     """Each part draws its share; what one lacks, no other fills, so that the shares are what they are called."""
 
-    def __init__(self, shares: Mapping[str, float], sources: Mapping[str, ContrastSource], names: Mapping[str, str]) -> None:
-        self._shares, self._sources, self._names = shares, sources, names
+    def __init__(self, shares: Mapping[str, float], sources: Mapping[str, ContrastSource]) -> None:
+        self._shares, self._sources = shares, sources
 
-    def draw(self, wanted: Wanted) -> Contrasts:
-        """The parts' windows, recorded under their own sources, interleaved so that each prefix is near the shares."""
-        drawn, turns = Contrasts.none(), np.zeros(0)
-        for name, n in parts_of(wanted.n, self._shares).items():
+    def draw(self, wanted: Wanted) -> Windows:
+        """The parts' windows, interleaved so that each prefix is near the shares."""
+        drawn, turns = Windows.none(), np.zeros(0)
+        for part, (name, n) in enumerate(parts_of(wanted.n, self._shares).items()):
             texts = np.union1d(wanted.refused_texts, wanted.cut.texts(drawn.starts))
-            part = dataclasses.replace(wanted, n=n, source=self._names[name], refused_texts=texts)
-            found = self._sources[name].draw(part)
-            drawn = drawn.followed_by(found)
+            found = self._sources[name].draw(dataclasses.replace(wanted, n=n, refused_texts=texts))
+            drawn = drawn.followed_by(dataclasses.replace(found, part=np.full(found.starts.size, part)))
             turns = np.append(turns, (np.arange(found.starts.size) + 0.5) / max(n, 1))
         mixed = drawn.taken(np.argsort(turns, kind="stable"))
         return mixed.taken(wanted.cut.first_of_each(mixed.starts))

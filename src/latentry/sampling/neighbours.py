@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from latentry.randomness import rng_for
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import Activations, Contrasts, SourceInputs, Wanted, by_turns
+from latentry.sampling.base import Activations, SourceInputs, Wanted, Windows, by_turns
 from latentry.sampling.grid import Grid
 
 SPARE = 4
@@ -66,14 +66,14 @@ class Neighbours:
         self._known: dict[int, Int64[np.ndarray, " neighbour"]] = {}
         self._read: tuple[int, list[Int64[np.ndarray, " window"]]] = (-1, [])
 
-    def draw(self, wanted: Wanted) -> Contrasts:
+    def draw(self, wanted: Wanted) -> Windows:
         """Equally many windows of each neighbour, uniformly; where one has too few, the others give more."""
         neighbours = self._neighbours(wanted)
         lists = self._windows(wanted.latent, neighbours)
         share = SPARE * -(-wanted.n // max(neighbours.size, 1))
         # A few draws of each suffice mostly; that one comes twice is as if it was not drawn again.
         few = [windows[wanted.rng.integers(windows.size, size=share)] if windows.size else windows for windows in lists]
-        drawn = _offered(wanted, Contrasts.none(), few, neighbours)
+        drawn = _offered(wanted, Windows.none(), few, neighbours)
         if drawn.starts.size < wanted.n:
             drawn = _offered(wanted, drawn, [wanted.rng.permutation(windows) for windows in lists], neighbours)
         return drawn.taken(slice(wanted.n))
@@ -103,8 +103,8 @@ class Neighbours:
 
 
 def _offered(
-    wanted: Wanted, drawn: Contrasts, lists: Sequence[Int64[np.ndarray, " window"]], neighbours: Int64[np.ndarray, " neighbour"]
-) -> Contrasts:
+    wanted: Wanted, drawn: Windows, lists: Sequence[Int64[np.ndarray, " window"]], neighbours: Int64[np.ndarray, " neighbour"]
+) -> Windows:
     """What was drawn, and what may be used of the neighbours' windows, all of it in turns of the neighbours."""
     longest = max((windows.size for windows in lists), default=0)
     if not longest:

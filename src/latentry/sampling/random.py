@@ -4,7 +4,7 @@ The silent windows are never listed: there are as many as the corpus has, less a
 """
 
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import Contrasts, SourceInputs, Wanted
+from latentry.sampling.base import SourceInputs, Wanted, Windows
 
 DRAWS_PER_WINDOW = 16
 """Draws after which a rare silent window counts as not there: it is missed with probability exp(-16) = 1e-7."""
@@ -18,11 +18,11 @@ class Config(ContrastConfig):
 class RandomContrasts:
     """Silent windows of the whole grid, each equally likely."""
 
-    def draw(self, wanted: Wanted) -> Contrasts:
+    def draw(self, wanted: Wanted) -> Windows:
         """Candidates from the whole grid until there are enough."""
         n_windows = wanted.grid.n_windows
         left_to_draw, batch = DRAWS_PER_WINDOW * n_windows + FIRST_BATCH, FIRST_BATCH
-        drawn = Contrasts.none()
+        drawn = Windows.none()
         if not wanted.n_silent:
             return drawn
         while drawn.starts.size < wanted.n and left_to_draw > 0:

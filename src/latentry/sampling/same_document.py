@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import Contrasts, SourceInputs, Wanted, by_turns
+from latentry.sampling.base import SourceInputs, Wanted, Windows, by_turns
 from latentry.sampling.grid import Grid
 
 
@@ -20,7 +20,7 @@ class SameDocument:
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
 
-    def draw(self, wanted: Wanted) -> Contrasts:
+    def draw(self, wanted: Wanted) -> Windows:
         """As `ContrastSource.draw`."""
         documents = self._grid.document[self._grid.window_of[wanted.activating]]
         _, first = np.unique(documents, return_index=True)
@@ -28,7 +28,7 @@ class SameDocument:
         table = np.full((len(lists), max(map(len, lists), default=0)), -1, dtype=np.int64)
         for row, windows in zip(table, lists, strict=True):
             row[: windows.size] = windows
-        return wanted.extended(Contrasts.none(), table.reshape(-1)[by_turns(table)]).taken(slice(wanted.n))
+        return wanted.extended(Windows.none(), table.reshape(-1)[by_turns(table)]).taken(slice(wanted.n))
 
     @cached_property
     def _by_document(self) -> tuple[Int64[np.ndarray, " window"], Int64[np.ndarray, " document+1"]]:

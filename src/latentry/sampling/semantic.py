@@ -10,8 +10,8 @@ from jaxtyping import Float32, Int32, Int64
 from pydantic import Field
 
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import Contrasts, SourceInputs, Wanted, by_turns
-from latentry.sampling.grid import Grid, texts_at
+from latentry.sampling.base import SourceInputs, Wanted, Windows, by_turns
+from latentry.sampling.grid import Grid
 
 FIRST_NEAREST = 64
 """Windows looked at of each query in a first round; eight times as many in each further one."""
@@ -35,7 +35,7 @@ def build(config: Config, inputs: SourceInputs) -> "Semantic":
     """The source, with every window of the grid embedded."""
     grid = inputs.grid
     parts = [
-        inputs.embedded(config.model, texts_at(inputs.token_set, grid.starts[first : first + _TEXTS_AT_ONCE], grid.window))
+        inputs.embedded(config.model, grid.texts.slice(first, _TEXTS_AT_ONCE).to_pylist())
         for first in range(0, grid.n_windows, _TEXTS_AT_ONCE)
     ]
     return Semantic(grid, np.concatenate(parts), config.n_queries)
@@ -52,14 +52,14 @@ class Semantic:
         self._index = NearestNeighbors(algorithm="brute").fit(embedded)
         self._known: dict[int, Int32[np.ndarray, " nearest"]] = {}
 
-    def draw(self, wanted: Wanted) -> Contrasts:
+    def draw(self, wanted: Wanted) -> Windows:
         """As `ContrastSource.draw`."""
         queries = self._grid.window_of[wanted.activating[: self._n_queries]].astype(np.int64)
-        drawn, n_nearest = Contrasts.none(), 0
+        drawn, n_nearest = Windows.none(), 0
         while queries.size and drawn.starts.size < wanted.n and n_nearest < self._grid.n_windows:
             n_nearest = min(max(8 * n_nearest, FIRST_NEAREST), self._grid.n_windows)
             table = self._nearest(queries, n_nearest)
-            drawn = wanted.extended(Contrasts.none(), table.reshape(-1)[by_turns(table)])
+            drawn = wanted.extended(Windows.none(), table.reshape(-1)[by_turns(table)])
         return drawn.taken(slice(wanted.n))
 
     def _nearest(self, queries: Int64[np.ndarray, " query"], n: int) -> Int64[np.ndarray, "query nearest"]:

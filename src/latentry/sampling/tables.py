@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Float32, Int8, Int64, Shaped
+from jaxtyping import Float32, Int8, Int64
 
 from latentry.contracts import EXAMPLES
 from latentry.records import Kind, Split
@@ -28,7 +28,10 @@ class Drawn:
     split: Split
     kind: Kind
     contrast: str
-    source: Shaped[np.ndarray, " example"]
+    sources: tuple[str, ...]
+    """Names of the parts of the source."""
+    part: Int64[np.ndarray, " example"]
+    """Which part each window is from."""
     supplier: Int64[np.ndarray, " example"]
     starts: Int64[np.ndarray, " example"]
     """Flat position of each window's first token."""
@@ -43,6 +46,7 @@ def examples_table(drawn: Sequence[Drawn], grid: Grid, token_set: Tokens) -> pa.
         return SCHEMA.empty_table()
     starts = np.concatenate([group.starts for group in drawn])
     activations = np.concatenate([group.activations for group in drawn])
+    windows = grid.window_of[starts]
     supplier = np.concatenate([group.supplier for group in drawn])
     places = starts[:, None] + np.arange(grid.window)
     text_begin = token_set.text_start.reshape(-1)[starts, None].astype(np.int64)
@@ -51,15 +55,14 @@ def examples_table(drawn: Sequence[Drawn], grid: Grid, token_set: Tokens) -> pa.
     marks, mark_offsets = marks_of(activations, span_start, span_end)
     columns = {
         **_keys(drawn),
-        "source": pa.array(np.concatenate([group.source for group in drawn])),
         "supplier": pa.array(supplier, mask=supplier == NO_SUPPLIER).cast(pa.uint32()),
         "decile": np.concatenate([group.decile for group in drawn]),
-        "document": grid.document[grid.window_of[starts]],
+        "document": grid.document[windows],
         "context": (starts // grid.context_length).astype(np.uint32),
         "start": (starts % grid.context_length).astype(np.uint32),
         "tokens": _lists(token_set.tokens.reshape(-1)[places].astype(np.uint32)),
         "activations": _lists(activations),
-        "text": texts_at(token_set, starts, grid.window),
+        "text": _texts(windows, starts, grid, token_set),
         "spans": _lists(np.stack([span_start, span_end], axis=2).reshape(len(places), -1).astype(np.int32)),
         "marks": pa.ListArray.from_arrays(pa.array(mark_offsets.astype(np.int32)), pa.array(marks)),
     }
@@ -79,9 +82,24 @@ def _keys(drawn: Sequence[Drawn]) -> dict[str, Any]:
         "example_id": pc.binary_join_element_wise(prefix, rank.cast(pa.string()), "-"),
         "split": repeated([group.split.value for group in drawn]),
         "kind": repeated([group.kind.value for group in drawn]),
+        "source": _sources(drawn),
         "contrast": repeated([group.contrast for group in drawn]),
         "rank": rank,
     }
+
+
+def _sources(drawn: Sequence[Drawn]) -> pa.Array:
+    names = list(dict.fromkeys(name for group in drawn for name in group.sources))
+    numbers = {name: number for number, name in enumerate(names)}
+    parts = [np.array([numbers[name] for name in group.sources], dtype=np.int32)[group.part] for group in drawn]
+    return pa.DictionaryArray.from_arrays(np.concatenate(parts), pa.array(names)).dictionary_decode()
+
+
+def _texts(windows: np.ndarray, starts: np.ndarray, grid: Grid, token_set: Tokens) -> Any:
+    """Windows of the grid have their texts there; others are cut."""
+    if np.array_equal(grid.starts[windows], starts):
+        return grid.texts.take(pa.array(windows)).cast(pa.string())
+    return texts_at(token_set, starts, grid.window)
 
 
 def _lists(rows: np.ndarray) -> pa.ListArray:

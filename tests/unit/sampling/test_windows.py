@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentry.errors import CorpusError
-from latentry.sampling.grid import Grid, grid_of, texts_at
 from latentry.sampling.fixed import FixedCut
+from latentry.sampling.grid import Grid, grid_of, texts_at
 from latentry.sampling.windows import ActivatingWindows, Firing, decile_of, looked_up
 from planted_corpus import PlantedTokens, firing, random_texts, tokens_of
 
