@@ -62,14 +62,11 @@ def _contrast_faults(params: "Params") -> Iterator[str]:
 
 def _own_model_faults(params: "Params", name: str) -> Iterator[str]:
     """A scorer cannot be set against contrasts that were chosen to be near by its own embeddings."""
-    scorer, contrasts = params.scorers[name], params.examples.contrasts
-    entry = contrasts.get(getattr(scorer, "contrast", ""))
-    parts = {part: contrasts[part] for part in getattr(entry, "shares", ()) if part in contrasts} or {
-        getattr(scorer, "contrast", ""): entry
-    }
-    for part, config in parts.items():
-        if scorer.kind == "embedding" and config is not None and getattr(config, "model", None) == getattr(scorer, "model", ""):
-            yield f"scorers.{name}.contrast: {part!r} is chosen by {scorer.model!r}, the scorer's own model; name another contrast, or another model"
+    contrast, model = getattr(params.scorers[name], "contrast", ""), getattr(params.scorers[name], "model", None)
+    entries = params.examples.contrasts
+    for part in getattr(entries.get(contrast), "shares", (contrast,)):
+        if model is not None and getattr(entries.get(part), "model", None) == model:
+            yield f"scorers.{name}.contrast: {part!r} is chosen by {model!r}, the scorer's own model; name another contrast, or another model"
 
 
 def _source_faults(params: "Params") -> Iterator[str]:
@@ -100,7 +97,7 @@ def _cell_faults(params: "Params") -> Iterator[str]:
 
 def _latent_faults(params: "Params") -> Iterator[str]:
     asked = params.examples.latents
-    largest = 0 if asked == "all" else asked.last if hasattr(asked, "last") else max(asked)
+    largest = 0 if asked == "all" else max(asked) if isinstance(asked, tuple) else asked.last
     for name, sae in params.saes.items():
         width = getattr(sae, "width", None)
         if width is not None and largest >= width:

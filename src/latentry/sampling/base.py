@@ -190,3 +190,12 @@ def by_turns(table: Int64[np.ndarray, "list place"]) -> Int64[np.ndarray, " turn
     """Indices into the flattened table, the first places of all lists, then the second ones, and so on; negative entries are skipped."""
     order = np.arange(table.size).reshape(table.shape).T.reshape(-1)
     return order[table.reshape(-1)[order] >= 0]
+
+
+def in_turns(groups: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Indices that put the first of every group first, by group, then the second ones, and so on."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    turn = np.empty(groups.size, dtype=np.int64)
+    turn[order] = np.arange(groups.size) - np.searchsorted(ordered, ordered)
+    return np.lexsort((groups, turn))

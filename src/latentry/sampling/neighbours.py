@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from latentry.randomness import rng_for
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import Activations, SourceInputs, Wanted, Windows, by_turns
+from latentry.sampling.base import Activations, SourceInputs, Wanted, Windows, by_turns, in_turns
 from latentry.sampling.grid import Grid
 
 SPARE = 4
@@ -114,11 +114,7 @@ def _offered(
         row[: windows.size] = windows
     turns = by_turns(table)
     both = wanted.extended(drawn, table.reshape(-1)[turns], neighbours[turns // longest])
-    place = (both.supplier[:, None] == neighbours).argmax(axis=1)
-    turn = np.empty(place.size, dtype=np.int64)
-    for mine in (np.flatnonzero(place == row) for row in range(neighbours.size)):
-        turn[mine] = np.arange(mine.size)
-    return both.taken(np.lexsort((place, turn)))
+    return both.taken(in_turns((both.supplier[:, None] == neighbours).argmax(axis=1)))
 
 
 def most_similar(similarity: Float32[np.ndarray, " latent"], latent: int, n: int) -> Int64[np.ndarray, " neighbour"]:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import SourceInputs, Wanted, Windows, by_turns
+from latentry.sampling.base import SourceInputs, Wanted, Windows, in_turns
 from latentry.sampling.grid import Grid
 
 
@@ -24,11 +24,11 @@ class SameDocument:
         """As `ContrastSource.draw`."""
         documents = self._grid.document[self._grid.window_of[wanted.activating]]
         _, first = np.unique(documents, return_index=True)
-        lists = [wanted.rng.permutation(self._windows(document)) for document in documents[np.sort(first)].tolist()]
-        table = np.full((len(lists), max(map(len, lists), default=0)), -1, dtype=np.int64)
-        for row, windows in zip(table, lists, strict=True):
-            row[: windows.size] = windows
-        return wanted.extended(Windows.none(), table.reshape(-1)[by_turns(table)]).taken(slice(wanted.n))
+        ranked = documents[np.sort(first)]
+        lists = [wanted.rng.permutation(self._windows(document)) for document in ranked.tolist()]
+        drawn = wanted.extended(Windows.none(), np.concatenate([np.zeros(0, dtype=np.int64), *lists]))
+        found_in = self._grid.document[self._grid.window_of[drawn.starts]]
+        return drawn.taken(in_turns((found_in[:, None] == ranked).argmax(axis=1))[: wanted.n])
 
     @cached_property
     def _by_document(self) -> tuple[Int64[np.ndarray, " window"], Int64[np.ndarray, " document+1"]]:

@@ -39,8 +39,8 @@ def asked_latents(latents: Any, width: int) -> Int64[np.ndarray, " asked"]:
     """
     if latents == "all":
         return np.arange(width)
-    first, last = getattr(latents, "first", None), getattr(latents, "last", None)
-    asked = np.unique(np.array(latents, dtype=np.int64)) if first is None else np.arange(first, last + 1)
+    is_range = hasattr(latents, "first")
+    asked = np.arange(latents.first, latents.last + 1) if is_range else np.unique(np.array(latents, dtype=np.int64))
     outside = asked[(asked < 0) | (asked >= width)].tolist()
     if outside:
         raise ParamsError("examples.latents", [f"{outside[:5]}: the SAE has latents 0 to {width - 1}; take these out"])
@@ -70,8 +70,11 @@ def sample_of_latents(
 
 def strata_of(firing_counts: Int64[np.ndarray, " latent"], n: int) -> Int64[np.ndarray, " latent"]:
     """1 rarest to `n` commonest, in equal steps of the logarithm between the smallest and the largest count; 0 where none."""
-    fires = firing_counts > 0
-    logarithm = np.log(np.maximum(firing_counts, 1).astype(np.float64))
-    low, high = logarithm[fires].min(initial=np.inf), logarithm[fires].max(initial=0)
-    step = max(high - low, np.finfo(np.float64).tiny) / n
-    return np.where(fires, np.minimum(((logarithm - low) / step).astype(np.int64), n - 1) + 1, 0)
+    stratum = np.zeros(firing_counts.size, dtype=np.int64)
+    fires = np.flatnonzero(firing_counts > 0)
+    if fires.size:
+        logarithm = np.log(firing_counts[fires].astype(np.float64))
+        low, high = logarithm.min(), logarithm.max()
+        step = (high - low) / n if high > low else 1.0
+        stratum[fires] = np.minimum(((logarithm - low) / step).astype(np.int64), n - 1) + 1
+    return stratum

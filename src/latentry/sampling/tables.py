@@ -79,7 +79,7 @@ def _keys(drawn: Sequence[Drawn]) -> dict[str, Any]:
     prefix = repeated([f"{group.latent}-{group.split}-{group.contrast or WINDOWS}" for group in drawn])
     return {
         "latent": np.repeat(np.array([group.latent for group in drawn], dtype=np.uint32), sizes),
-        "example_id": pc.binary_join_element_wise(prefix, rank.cast(pa.string()), "-"),
+        "example_id": pc.call_function("binary_join_element_wise", [prefix, rank.cast(pa.string()), pa.scalar("-")]),
         "split": repeated([group.split.value for group in drawn]),
         "kind": repeated([group.kind.value for group in drawn]),
         "source": _sources(drawn),
