@@ -13,7 +13,7 @@ export DO_NOT_TRACK := true
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop clean-tiny
+.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop bench-examples clean-tiny
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -67,3 +67,6 @@ docs: $(INSTALLED) ## Write the generated part of docs/
 
 bench-noop: $(INSTALLED) ## Seconds of `dvc repro` with nothing to do, 5 SAEs x 6 scorers
 	@python benchmarks/noop.py
+
+bench-examples: $(INSTALLED) ## CPU time per latent to choose its examples, 16k latents
+	@OMP_NUM_THREADS=1 python benchmarks/examples.py

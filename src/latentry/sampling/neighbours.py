@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Int64, UInt64
 from pydantic import Field
 from scipy.sparse import csr_array
 
 from latentry.randomness import rng_for
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import Activations, SourceInputs, Wanted, Windows, by_turns, in_turns
+from latentry.sampling.base import Activations, SourceInputs, Wanted, Windows, in_turns
 from latentry.sampling.grid import Grid
 
-SPARE = 4
-"""Windows looked at of each neighbour in the first round, as a multiple of its share: mostly enough are silent and of this split."""
+SPARE = 6
+"""Draws from each neighbour in the first round, as a multiple of its share: mostly enough are silent and of this split."""
+MANY = 8
+"""As many times more draws in the second round, from those that were short."""
 SIMILARITIES_AT_ONCE = 4_000_000
 """Numbers of one similarity matrix in memory."""
 DECIMALS = 5
@@ -64,18 +66,21 @@ class Neighbours:
     def __init__(self, grid: Grid, store: Activations, similarity: Similarity, n_neighbours: int) -> None:
         self._grid, self._store, self._similarity, self._n_neighbours = grid, store, similarity, n_neighbours
         self._known: dict[int, Int64[np.ndarray, " neighbour"]] = {}
-        self._read: tuple[int, list[Int64[np.ndarray, " window"]]] = (-1, [])
+        self._read: tuple[int, list[UInt64[np.ndarray, " n"]]] = (-1, [])
 
     def draw(self, wanted: Wanted) -> Windows:
         """Equally many windows of each neighbour, uniformly; where one has too few, the others give more."""
         neighbours = self._neighbours(wanted)
-        lists = self._windows(wanted.latent, neighbours)
-        share = SPARE * -(-wanted.n // max(neighbours.size, 1))
-        # A few draws of each suffice mostly; that one comes twice is as if it was not drawn again.
-        few = [windows[wanted.rng.integers(windows.size, size=share)] if windows.size else windows for windows in lists]
-        drawn = _offered(wanted, Windows.none(), few, neighbours)
+        positions = self._positions(wanted.latent, neighbours)
+        share = -(-wanted.n // max(neighbours.size, 1))
+        drawn = Windows.none()
+        for n_draws in (SPARE * share, MANY * SPARE * share, None):
+            short = np.flatnonzero(_counts(drawn, neighbours) < share)
+            lists = [self._some_windows(positions[one], n_draws, wanted.rng) for one in short.tolist()]
+            drawn = _offered(wanted, drawn, lists, neighbours[short], neighbours)
         if drawn.starts.size < wanted.n:
-            drawn = _offered(wanted, drawn, [wanted.rng.permutation(windows) for windows in lists], neighbours)
+            lists = [self._some_windows(position, None, wanted.rng) for position in positions]
+            drawn = _offered(wanted, drawn, lists, neighbours, neighbours)
         return drawn.taken(slice(wanted.n))
 
     def _neighbours(self, wanted: Wanted) -> Int64[np.ndarray, " neighbour"]:
@@ -89,32 +94,42 @@ class Neighbours:
             }
         return self._known[wanted.latent]
 
-    def _windows(self, latent: int, neighbours: Int64[np.ndarray, " neighbour"]) -> list[Int64[np.ndarray, " window"]]:
-        """The grid windows in which each neighbour fires; kept for the latent's other split."""
+    def _positions(self, latent: int, neighbours: Int64[np.ndarray, " neighbour"]) -> list[UInt64[np.ndarray, " n"]]:
+        """Where each neighbour fires; kept for the latent's other split."""
         if self._read[0] != latent:
-            self._read = (latent, [self._windows_of(neighbour) for neighbour in neighbours.tolist()])
+            self._read = (latent, [self._store.read(neighbour)[0] for neighbour in neighbours.tolist()])
         return self._read[1]
 
-    def _windows_of(self, latent: int) -> Int64[np.ndarray, " window"]:
-        window = self._grid.window_of[self._store.read(latent)[0].astype(np.int64)]
-        first = window >= 0
-        first[1:] &= window[1:] != window[:-1]
-        return window[first].astype(np.int64)
+    def _some_windows(self, position: UInt64[np.ndarray, " n"], n: int | None, rng: np.random.Generator) -> Int64[np.ndarray, " drawn"]:
+        """Grid windows in which a latent fires, from `n` draws of its positions, or all of them; in random order.
+
+        A position counts only if it is the first of its window, so that all windows are equally likely. One that comes
+        twice is as if it came once.
+        """
+        if n is None or not position.size:
+            window = np.unique(self._grid.window_of[position])
+            return rng.permutation(window[window >= 0].astype(np.int64))
+        entry = rng.integers(position.size, size=n)
+        window, before = self._grid.window_of[position[entry]], self._grid.window_of[position[entry - 1]]
+        return window[(window >= 0) & ((window != before) | (entry == 0))].astype(np.int64)
 
 
 def _offered(
-    wanted: Wanted, drawn: Windows, lists: Sequence[Int64[np.ndarray, " window"]], neighbours: Int64[np.ndarray, " neighbour"]
+    wanted: Wanted,
+    drawn: Windows,
+    lists: Sequence[Int64[np.ndarray, " window"]],
+    suppliers: Int64[np.ndarray, " list"],
+    neighbours: Int64[np.ndarray, " neighbour"],
 ) -> Windows:
-    """What was drawn, and what may be used of the neighbours' windows, all of it in turns of the neighbours."""
-    longest = max((windows.size for windows in lists), default=0)
-    if not longest:
+    """What was drawn, and what may be used of the suppliers' windows, all of it in turns of the neighbours."""
+    if not lists:
         return drawn
-    table = np.full((len(lists), longest), -1, dtype=np.int64)
-    for row, windows in zip(table, lists, strict=True):
-        row[: windows.size] = windows
-    turns = by_turns(table)
-    both = wanted.extended(drawn, table.reshape(-1)[turns], neighbours[turns // longest])
+    both = wanted.extended(drawn, np.concatenate(lists), np.repeat(suppliers, [windows.size for windows in lists]))
     return both.taken(in_turns((both.supplier[:, None] == neighbours).argmax(axis=1)))
+
+
+def _counts(drawn: Windows, neighbours: Int64[np.ndarray, " neighbour"]) -> Int64[np.ndarray, " neighbour"]:
+    return (drawn.supplier[:, None] == neighbours).sum(axis=0)
 
 
 def most_similar(similarity: Float32[np.ndarray, " latent"], latent: int, n: int) -> Int64[np.ndarray, " neighbour"]:

@@ -68,7 +68,7 @@ def test_a_latent_that_fires_only_in_ends_that_the_grid_drops_is_undersampled_wi
     assert (row["status"], row["n_windows"], row["firing_count"]) == ("undersampled", 0, int(outside.sum()))
 
 
-def test_a_latent_of_one_document_says_that_a_split_by_context_may_do(token_set: PlantedTokens) -> None:
+def test_a_latent_of_one_document_says_that_a_split_by_context_may_do() -> None:
     long = tokens_of(random_texts(2, 2000), context=64)
     values = firing(long, 0.4, seed=2, documents=[1])
     row = row_of(long, values)
@@ -79,7 +79,7 @@ def test_a_latent_of_one_document_says_that_a_split_by_context_may_do(token_set:
 
 
 @pytest.mark.parametrize("windows", ["fixed", "centred"])
-def test_contexts_or_documents_shorter_than_a_window_are_refused_with_what_is_there(token_set: PlantedTokens, windows: str) -> None:
+def test_contexts_or_documents_shorter_than_a_window_are_refused_with_what_is_there(windows: str) -> None:
     for texts, context, window in ((random_texts(9, 5), 64, 8), (random_texts(9, 90), 6, 8), (random_texts(9, 90), 32, 40)):
         short = tokens_of(texts, context=context)
         with pytest.raises(CorpusError, match=rf"no document has {window} tokens in a row of {context}, found at most \d+; lower"):
@@ -87,7 +87,7 @@ def test_contexts_or_documents_shorter_than_a_window_are_refused_with_what_is_th
 
 
 def test_a_store_of_more_tokens_than_there_are_is_refused(token_set: PlantedTokens) -> None:
-    more = np.ones(token_set.tokens.size + 64, dtype=np.float32) * firing(token_set, 1.1, seed=1)[1]
+    more = np.ones(token_set.tokens.size + 64, dtype=np.float32)
     with pytest.raises(ContractError, match=r"fires at position \d+, the tokens have \d+; the latents were made from other tokens"):
         row_of(token_set, more)
 
