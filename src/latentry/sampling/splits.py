@@ -110,8 +110,7 @@ def _fills(
 ) -> bool:
     """Whether every decile fills its share on both sides (only held out where the explain split asks for no deciles)."""
     n_held_out, n_explain = sizes
-    held = np.bincount(decile[is_held], minlength=N_DECILES + 1)[1:]
-    rest = np.bincount(decile, minlength=N_DECILES + 1)[1:] - held
+    rest, held = np.bincount(decile - 1 + N_DECILES * is_held, minlength=2 * N_DECILES).reshape(2, N_DECILES)
     even = held.min() >= n_held_out // N_DECILES and (not explain_by_decile or rest.min() >= n_explain // N_DECILES)
     return bool(even and held.sum() >= n_held_out and rest.sum() >= n_explain)
 
