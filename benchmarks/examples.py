@@ -1,7 +1,7 @@
 """CPU milliseconds per latent to choose its examples, 16k latents of 2k to 30k activations, beside one Python object per window.
 
-The corpus and the store are made up: words at random in documents of 720 tokens, and for each latent a stretch of one
-long random walk, spread over the corpus, so that the store takes no disk and each latent fires elsewhere. Times are
+The corpus and the store are made up: words at random in documents of 720 tokens, and latents that fire at random tokens,
+256 of them drawn and the others these moved on by whole documents, so that the store takes no disk. Times are
 medians over blocks of latents: drawing, checks and table, without writing (`write_ms`) and without what is done once
 (`grid_s`; for neighbours the sparse matrices are part of `neighbours_ms`). The reference is timed on a few of the
 same latents. With QUICK=1: 512 latents, 2M tokens.
@@ -34,7 +34,7 @@ QUICK = bool(os.environ.get("QUICK"))
 N_LATENTS, N_TOKENS = (512, 2_000_000) if QUICK else (16_384, 10_000_000)
 N_REFERENCE = 16 if QUICK else 64
 FEWEST, MOST = 2_000, 30_000
-CONTEXT, DOCUMENT, WORD = 256, 720, 7
+CONTEXT, DOCUMENT, WORD, DRAWN = 256, 720, 7, 256
 
 
 @dataclass(frozen=True)
@@ -69,24 +69,26 @@ def made_up_tokens(n_tokens: int) -> MadeUpTokens:
 
 
 class MadeUpStore:
-    """Latents that fire at random tokens that are not special."""
+    """Latents that fire at random tokens that are not special: some are drawn, the others are these, moved on by whole documents."""
 
     def __init__(self, token_set: MadeUpTokens, width: int) -> None:
         rng = np.random.default_rng(1)
         self.width = width
-        self._allowed = np.flatnonzero(~token_set.special.reshape(-1)).astype(np.uint64)
-        self._walk = np.cumsum(rng.exponential(size=1 << 20))
-        self._strengths = (rng.gamma(2, 1, size=1 << 20) + 0.01).astype(np.float16)
-        self.counts = rng.integers(FEWEST, MOST, width)
-        self._first = rng.integers(0, (1 << 20) - MOST - 2, width)
+        self._n = token_set.tokens.size // (DOCUMENT + 1) * (DOCUMENT + 1)
+        allowed = np.flatnonzero(~token_set.special.reshape(-1)[: self._n]).astype(np.uint32)
+        sizes = rng.integers(FEWEST, MOST, min(DRAWN, width))
+        self._position = [np.sort(rng.choice(allowed, size, replace=False, shuffle=False)) for size in sizes.tolist()]
+        self._activation = [(rng.gamma(2, 1, size=size) + 0.01).astype(np.float16) for size in sizes.tolist()]
+        self._shift = rng.integers(self._n // (DOCUMENT + 1), size=width) * (DOCUMENT + 1)
+        self.counts = sizes[np.arange(width) % len(sizes)]
 
     def read(self, latent: int) -> tuple[np.ndarray, np.ndarray]:
-        """As the latent-major store gives it."""
-        first, n = int(self._first[latent]), int(self.counts[latent])
-        steps = self._walk[first : first + n + 2]
-        place = ((steps[1:-1] - steps[0]) * (self._allowed.size / (steps[-1] - steps[0]))).astype(np.int64)
-        place = place[np.append(True, place[1:] != place[:-1])]
-        return self._allowed[place], self._strengths[first : first + place.size].astype(np.float32)
+        """As the latent-major store gives it: positions u64, activations f32."""
+        position, activation = self._position[latent % len(self._position)], self._activation[latent % len(self._position)]
+        shift = int(self._shift[latent])
+        end = int(np.searchsorted(position, np.uint32(self._n - shift)))
+        moved = np.concatenate([position[end:].astype(np.int64) + (shift - self._n), position[:end].astype(np.int64) + shift])
+        return moved.view(np.uint64), np.concatenate([activation[end:], activation[:end]]).astype(np.float32)
 
 
 def corpus_of(token_set: MadeUpTokens, store: MadeUpStore) -> Corpus:

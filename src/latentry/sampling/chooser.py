@@ -109,7 +109,8 @@ class Chooser:
         if n_distinct < wanted:
             return _failed(latent, Status.UNDERSAMPLED, f"{n_distinct} activating windows of distinct text, {wanted} wanted", found)
         units = self._units(found)
-        usable = np.flatnonzero(units >= 0)
+        # Mostly every window is of use; then none is gathered.
+        usable = np.flatnonzero(units >= 0) if units.min() < 0 else slice(None)
         sides = self._sides(latent, units[usable], found.decile[usable])
         if sides is None:
             return _failed(latent, Status.UNDERSAMPLED, self._cannot_split(units[usable]), found)
@@ -144,16 +145,15 @@ class Chooser:
         )
 
     def _activating(
-        self, latent: int, found: ActivatingWindows, usable: Int64[np.ndarray, " usable"], sides: Sides
+        self, latent: int, found: ActivatingWindows, usable: Int64[np.ndarray, " usable"] | slice, sides: Sides
     ) -> tuple[Picked, Picked]:
         """The held-out windows, then those to explain."""
-        explain, rest = self._examples.explain, usable[~sides.examples_held_out]
-        candidates = usable[sides.examples_held_out]
+        explain, is_held_out = self._examples.explain, np.zeros(found.starts.size, dtype=np.int8)
+        is_held_out[usable] = np.where(sides.examples_held_out, 1, -1)
+        candidates, rest = np.flatnonzero(is_held_out > 0), np.flatnonzero(is_held_out < 0)
         held_out = drawn_by_decile(found.decile[candidates], self._examples.held_out.n_activating, rng_for(self._seed, "held_out", latent))
-        to_explain = chosen_to_explain(
-            (found.peak[rest], found.decile[rest]), explain.how, explain.n, rng_for(self._seed, "explain", latent)
-        )
-        return _windows(Split.HELD_OUT, found, candidates[held_out]), _windows(Split.EXPLAIN, found, rest[to_explain])
+        to_explain = chosen_to_explain(found, rest, explain.how, explain.n, rng_for(self._seed, "explain", latent))
+        return _windows(Split.HELD_OUT, found, candidates[held_out]), _windows(Split.EXPLAIN, found, to_explain)
 
     def _contrasts(
         self, firing: Firing, found: ActivatingWindows, sides: Sides, activating: tuple[Picked, Picked], block: Sequence[int]
