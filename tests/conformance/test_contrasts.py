@@ -9,7 +9,7 @@ import pytest
 
 from latentry.randomness import rng_for
 from latentry.registry import kinds, variant
-from latentry.sampling.base import SourceInputs, Wanted
+from latentry.sampling.base import SourceInputs, Wanted, Windows
 from latentry.sampling.chooser import cut_of
 from latentry.sampling.grid import grid_of
 from latentry.sampling.mixed import parts_of
@@ -63,7 +63,8 @@ def wanted(inputs: SourceInputs, n: int, seed: int = 0, windows: str = "fixed", 
     position, activation = inputs.store.read(latent)
     fires = Firing(latent=latent, position=position.astype(np.int64), activation=activation)
     found = cut(windows, inputs).activating(fires)
-    even = found.starts[found.document % 2 == 0]
+    even = np.flatnonzero(GRID.document[found.window] % 2 == 0)
+    shown = even[np.random.default_rng(seed).permutation(even.size)[:20]]
     return Wanted(
         n=n,
         grid=GRID,
@@ -71,8 +72,8 @@ def wanted(inputs: SourceInputs, n: int, seed: int = 0, windows: str = "fixed", 
         firing=fires,
         n_silent=GRID.n_windows - found.n_grid,
         refused_texts=found.texts,
-        in_split=lambda starts: GRID.document[GRID.window_of[starts]] % 2 == 0,
-        activating=even[np.random.default_rng(seed).permutation(even.size)[:20]],
+        in_split=lambda windows: GRID.document[windows] % 2 == 0,
+        activating=Windows(window=found.window[shown], starts=found.starts(GRID, shown), supplier=shown, part=shown),
         block=range(N_LATENTS),
         rng=rng_for(seed, "contrast", latent),
     )
@@ -97,7 +98,7 @@ def test_contrasts_are_silent_allowed_distinct_and_drawn_again_the_same(kind: st
     asked = wanted(inputs, n=8, windows=windows)
     drawn = built(kind, inputs).draw(asked)
     assert 0 < drawn.starts.size <= 8
-    activating = {text_at(start) for start in cut(windows, inputs).activating(asked.firing).starts.tolist()}
+    activating = {text_at(start) for start in cut(windows, inputs).activating(asked.firing).starts(GRID).tolist()}
     for start in drawn.starts.tolist():
         place = slice(start, start + WINDOW)
         assert not values[place].any()
@@ -149,7 +150,7 @@ def test_random_draws_each_silent_window_equally_often() -> None:
 def test_same_document_takes_turns_of_the_documents_of_the_activating_windows_by_rank() -> None:
     inputs = inputs_of(store_of(firing(TOKENS, 0.05, seed=3)))
     asked = wanted(inputs, n=30)
-    ranked = list(dict.fromkeys(GRID.document[GRID.window_of[asked.activating]].tolist()))
+    ranked = list(dict.fromkeys(GRID.document[asked.activating.window].tolist()))
     drawn = built("same_document", inputs).draw(asked).starts
     documents = GRID.document[GRID.window_of[drawn]].tolist()
     assert set(documents) <= set(ranked)
@@ -233,7 +234,7 @@ def test_semantic_contrasts_are_the_nearest_silent_windows_spread_over_the_queri
     ]
     expected: list[int] = []
     texts: set[str] = set()
-    queries = GRID.window_of[asked.activating].tolist()
+    queries = asked.activating.window.tolist()
     ranked = [np.argsort(np.linalg.norm(embedded - embedded[query], axis=1), kind="stable").tolist() for query in queries]
     for turn in range(GRID.n_windows):
         for of_query in ranked:

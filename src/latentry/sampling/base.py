@@ -69,8 +69,10 @@ NO_SUPPLIER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """Windows drawn for one latent, by their starts, in drawn order."""
+    """Windows drawn for one latent, in drawn order."""
 
+    window: Int64[np.ndarray, " window"]
+    """The window of the grid that each is, or was cut around a token of."""
     starts: Int64[np.ndarray, " window"]
     """Flat position of each window's first token."""
     supplier: Int64[np.ndarray, " window"]
@@ -82,17 +84,18 @@ class Windows:
     def none(cls) -> "Windows":
         """No windows."""
         empty = np.zeros(0, dtype=np.int64)
-        return cls(starts=empty, supplier=empty, part=empty)
+        return cls(window=empty, starts=empty, supplier=empty, part=empty)
 
     def taken(self, indices: Int64[np.ndarray, " taken"] | slice) -> "Windows":
         """Those at the indices, in that order."""
-        return Windows(starts=self.starts[indices], supplier=self.supplier[indices], part=self.part[indices])
+        return Windows(window=self.window[indices], starts=self.starts[indices], supplier=self.supplier[indices], part=self.part[indices])
 
     def followed_by(self, other: "Windows") -> "Windows":
         """These, then the others."""
         if not self.starts.size:
             return other
         return Windows(
+            window=np.concatenate([self.window, other.window]),
             starts=np.concatenate([self.starts, other.starts]),
             supplier=np.concatenate([self.supplier, other.supplier]),
             part=np.concatenate([self.part, other.part]),
@@ -112,9 +115,9 @@ class Wanted:
     """Windows of the grid in which it is silent."""
     refused_texts: Int64[np.ndarray, " text"]
     """Keys of texts that no contrast may have, ascending: those of activating windows, and of contrasts drawn before."""
-    in_split: Callable[[Int64[np.ndarray, " start"]], Bool[np.ndarray, " start"]]
-    """Whether each window lies in the documents of this split."""
-    activating: Int64[np.ndarray, " start"]
+    in_split: Callable[[Int64[np.ndarray, " window"]], Bool[np.ndarray, " window"]]
+    """Whether each window of the grid lies in the documents of this split."""
+    activating: Windows
     """The split's activating windows, by rank."""
     block: Sequence[int]
     """Latents worked on together with this one, itself among them: a source may compute for all of them at once."""
@@ -134,13 +137,12 @@ class Wanted:
         """
         starts = self.cut.around(windows, self.rng)
         usable = np.flatnonzero(self.firing.is_silent(starts, self.grid.window))
-        usable = usable[self.in_split(starts[usable])]
-        if self.refused_texts.size:
-            usable = usable[~is_in(self.cut.texts(starts[usable]), self.refused_texts)]
+        usable = usable[self.in_split(windows[usable])]
         from_whom = np.full(usable.size, NO_SUPPLIER) if supplier is None else supplier[usable]
-        fresh = Windows(starts=starts[usable], supplier=from_whom, part=np.zeros(usable.size, dtype=np.int64))
-        both = drawn.followed_by(fresh)
-        return both.taken(self.cut.first_of_each(both.starts))
+        fresh = Windows(window=windows[usable], starts=starts[usable], supplier=from_whom, part=np.zeros(usable.size, dtype=np.int64))
+        refused = is_in(self.cut.texts(fresh), self.refused_texts) if self.refused_texts.size else np.zeros(0, dtype=bool)
+        both = drawn.followed_by(fresh.taken(np.flatnonzero(~refused)) if refused.any() else fresh)
+        return both.taken(self.cut.first_of_each(both))
 
 
 class ContrastSource(Protocol):

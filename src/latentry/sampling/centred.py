@@ -9,7 +9,7 @@ from bisect import bisect_left
 import numpy as np
 from jaxtyping import Bool, Float32, Int32, Int64
 
-from latentry.sampling.base import Tokens, first_of_each
+from latentry.sampling.base import Tokens, Windows, first_of_each
 from latentry.sampling.grid import Grid
 from latentry.sampling.texts import TextKeys
 from latentry.sampling.windows import ActivatingWindows, Firing, GridFiring, decile_of, grid_firing
@@ -31,13 +31,13 @@ class CentredCut:
         centre = _peak_positions(found)
         starts = self._around(found.windows, centre)
         peak = _peaks(firing, starts, self._grid.window)
-        texts = self.texts(starts)
+        texts = self._keys.at(starts, self._grid.window)
         kept = np.flatnonzero(strongest_apart(starts, _strength(peak, found.peak), self._grid.window))
         kept = kept[first_of_each(texts[kept])]
         return ActivatingWindows(
             n_grid=found.windows.size,
-            starts=starts[kept],
-            document=self._grid.document[found.windows[kept]],
+            window=found.windows[kept],
+            cut=starts[kept],
             peak=peak[kept],
             decile=decile_of(peak[kept]),
             texts=np.unique(texts),
@@ -47,16 +47,16 @@ class CentredCut:
         """A window around a random token of each window of the grid."""
         return self._around(windows, self._grid.starts[windows] + rng.integers(self._grid.window, size=windows.size))
 
-    def texts(self, starts: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    def texts(self, windows: Windows) -> Int64[np.ndarray, " n"]:
         """A hash of the characters."""
-        return self._keys.at(starts, self._grid.window)
+        return self._keys.at(windows.starts, self._grid.window)
 
-    def first_of_each(self, starts: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " kept"]:
+    def first_of_each(self, windows: Windows) -> Int64[np.ndarray, " kept"]:
         """The first of each text, and of those with tokens in common."""
         taken: list[int] = []
         kept = []
-        for index in first_of_each(self.texts(starts)).tolist():
-            start = int(starts[index])
+        for index in first_of_each(self.texts(windows)).tolist():
+            start = int(windows.starts[index])
             place = bisect_left(taken, start - self._grid.window + 1)
             if place == len(taken) or taken[place] >= start + self._grid.window:
                 taken.insert(place, start)

@@ -105,10 +105,10 @@ class Chooser:
             return _failed(latent, Status.DEAD, f"never fires in {self._n_kept} tokens", None)
         firing = Firing(latent=latent, position=position.astype(np.int64), activation=activation.astype(np.float32, copy=False))
         found = self._cut.activating(firing)
-        n_distinct, wanted = found.starts.size, max(self._examples.min_examples, N_DECILES)
+        n_distinct, wanted = found.window.size, max(self._examples.min_examples, N_DECILES)
         if n_distinct < wanted:
             return _failed(latent, Status.UNDERSAMPLED, f"{n_distinct} activating windows of distinct text, {wanted} wanted", found)
-        units = self._units(found)
+        units = units_of(self._grid, found.window, self._examples.split_by)
         # Mostly every window is of use; then none is gathered.
         usable = np.flatnonzero(units >= 0) if units.min() < 0 else slice(None)
         sides = self._sides(latent, units[usable], found.decile[usable])
@@ -125,11 +125,6 @@ class Chooser:
             drawn=self._drawn(firing, picked),
             shortfall=self._shortfall(picked),
         )
-
-    def _units(self, found: ActivatingWindows) -> Int64[np.ndarray, " window"]:
-        if self._examples.split_by == "document":
-            return found.document.astype(np.int64)
-        return units_of(self._grid, found.starts, self._examples.split_by)
 
     def _sides(self, latent: int, units: Int64[np.ndarray, " usable"], decile: np.ndarray) -> Sides | None:
         explain = self._examples.explain
@@ -148,12 +143,22 @@ class Chooser:
         self, latent: int, found: ActivatingWindows, usable: Int64[np.ndarray, " usable"] | slice, sides: Sides
     ) -> tuple[Picked, Picked]:
         """The held-out windows, then those to explain."""
-        explain, is_held_out = self._examples.explain, np.zeros(found.starts.size, dtype=np.int8)
-        is_held_out[usable] = np.where(sides.examples_held_out, 1, -1)
-        candidates, rest = np.flatnonzero(is_held_out > 0), np.flatnonzero(is_held_out < 0)
+        explain = self._examples.explain
+        candidates, rest = np.flatnonzero(sides.examples_held_out), np.flatnonzero(~sides.examples_held_out)
+        if not isinstance(usable, slice):
+            candidates, rest = usable[candidates], usable[rest]
         held_out = drawn_by_decile(found.decile[candidates], self._examples.held_out.n_activating, rng_for(self._seed, "held_out", latent))
         to_explain = chosen_to_explain(found, rest, explain.how, explain.n, rng_for(self._seed, "explain", latent))
-        return _windows(Split.HELD_OUT, found, candidates[held_out]), _windows(Split.EXPLAIN, found, to_explain)
+        return self._picked(Split.HELD_OUT, found, candidates[held_out]), self._picked(Split.EXPLAIN, found, to_explain)
+
+    def _picked(self, split: Split, found: ActivatingWindows, chosen: Int64[np.ndarray, " example"]) -> Picked:
+        windows = Windows(
+            window=found.window[chosen],
+            starts=found.starts(self._grid, chosen),
+            supplier=np.full(chosen.size, NO_SUPPLIER),
+            part=np.zeros(chosen.size, dtype=np.int64),
+        )
+        return Picked(split=split, contrast="", windows=windows, decile=found.decile[chosen])
 
     def _contrasts(
         self, firing: Firing, found: ActivatingWindows, sides: Sides, activating: tuple[Picked, Picked], block: Sequence[int]
@@ -170,20 +175,20 @@ class Chooser:
                     firing=firing,
                     n_silent=self._grid.n_windows - found.n_grid,
                     refused_texts=refused,
-                    in_split=lambda starts, split=shown.split: self._in_split(starts, split, sides),
-                    activating=shown.windows.starts,
+                    in_split=lambda windows, split=shown.split: self._in_split(windows, split, sides),
+                    activating=shown.windows,
                     block=block,
                     rng=rng_for(self._seed, f"contrast/{name}/{shown.split}", firing.latent),
                 )
                 drawn = self._sources[name].draw(wanted)
-                texts.append(self._cut.texts(drawn.starts))
+                texts.append(self._cut.texts(drawn))
                 yield Picked(split=shown.split, contrast=name, windows=drawn, decile=np.zeros(drawn.starts.size, dtype=np.int8))
 
     def _n_contrast(self, split: Split) -> int:
         return (self._examples.explain if split is Split.EXPLAIN else self._examples.held_out).n_contrast
 
-    def _in_split(self, starts: Int64[np.ndarray, " start"], split: Split, sides: Sides) -> Bool[np.ndarray, " start"]:
-        units = units_of(self._grid, starts, self._examples.split_by)
+    def _in_split(self, windows: Int64[np.ndarray, " window"], split: Split, sides: Sides) -> Bool[np.ndarray, " window"]:
+        units = units_of(self._grid, windows, self._examples.split_by)
         return (units >= 0) & (sides.is_held_out(units) == (split is Split.HELD_OUT))
 
     def _drawn(self, firing: Firing, picked: Sequence[Picked]) -> tuple[Drawn, ...]:
@@ -205,6 +210,7 @@ class Chooser:
                 sources=self._parts[group.contrast],
                 part=group.windows.part,
                 supplier=group.windows.supplier,
+                window=group.windows.window,
                 starts=group.windows.starts,
                 decile=group.decile,
                 activations=dense,
@@ -223,12 +229,6 @@ def cut_of(windows: str, kept: UInt8[np.ndarray, "context position"], inputs: So
     return CentredCut(inputs.grid, window_of, inputs.token_set) if windows == "centred" else FixedCut(inputs.grid, window_of)
 
 
-def _windows(split: Split, found: ActivatingWindows, chosen: Int64[np.ndarray, " example"]) -> Picked:
-    nothing = np.zeros(chosen.size, dtype=np.int64)
-    windows = Windows(starts=found.starts[chosen], supplier=np.full(chosen.size, NO_SUPPLIER), part=nothing)
-    return Picked(split=split, contrast="", windows=windows, decile=found.decile[chosen])
-
-
 def _failed(latent: int, status: Status, detail: str, found: ActivatingWindows | None) -> Outcome:
-    n_windows, n_distinct = (found.n_grid, found.starts.size) if found else (0, 0)
+    n_windows, n_distinct = (found.n_grid, found.window.size) if found else (0, 0)
     return Outcome(latent=latent, status=status, detail=detail, n_windows=n_windows, n_distinct_windows=n_distinct)

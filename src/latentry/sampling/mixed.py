@@ -49,12 +49,12 @@ class Mixed:
         """The parts' windows, interleaved so that each prefix is near the shares."""
         drawn, turns = Windows.none(), np.zeros(0)
         for part, (name, n) in enumerate(parts_of(wanted.n, self._shares).items()):
-            texts = np.union1d(wanted.refused_texts, wanted.cut.texts(drawn.starts))
+            texts = np.union1d(wanted.refused_texts, wanted.cut.texts(drawn))
             found = self._sources[name].draw(dataclasses.replace(wanted, n=n, refused_texts=texts))
             drawn = drawn.followed_by(dataclasses.replace(found, part=np.full(found.starts.size, part)))
             turns = np.append(turns, (np.arange(found.starts.size) + 0.5) / max(n, 1))
         mixed = drawn.taken(np.argsort(turns, kind="stable"))
-        return mixed.taken(wanted.cut.first_of_each(mixed.starts))
+        return mixed.taken(wanted.cut.first_of_each(mixed))
 
 
 def parts_of(n: int, shares: Mapping[str, float]) -> dict[str, int]:

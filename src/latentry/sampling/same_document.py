@@ -22,12 +22,12 @@ class SameDocument:
 
     def draw(self, wanted: Wanted) -> Windows:
         """As `ContrastSource.draw`."""
-        documents = self._grid.document[self._grid.window_of[wanted.activating]]
+        documents = self._grid.document[wanted.activating.window]
         _, first = np.unique(documents, return_index=True)
         ranked = documents[np.sort(first)]
         lists = [wanted.rng.permutation(self._windows(document)) for document in ranked.tolist()]
         drawn = wanted.extended(Windows.none(), np.concatenate([np.zeros(0, dtype=np.int64), *lists]))
-        found_in = self._grid.document[self._grid.window_of[drawn.starts]]
+        found_in = self._grid.document[drawn.window]
         return drawn.taken(in_turns((found_in[:, None] == ranked).argmax(axis=1))[: wanted.n])
 
     @cached_property

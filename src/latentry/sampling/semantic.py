@@ -54,7 +54,7 @@ class Semantic:
 
     def draw(self, wanted: Wanted) -> Windows:
         """As `ContrastSource.draw`."""
-        queries = self._grid.window_of[wanted.activating[: self._n_queries]].astype(np.int64)
+        queries = wanted.activating.window[: self._n_queries]
         drawn, n_nearest = Windows.none(), 0
         while queries.size and drawn.starts.size < wanted.n and n_nearest < self._grid.n_windows:
             n_nearest = min(max(8 * n_nearest, FIRST_NEAREST), self._grid.n_windows)

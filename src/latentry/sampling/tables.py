@@ -33,6 +33,8 @@ class Drawn:
     part: Int64[np.ndarray, " example"]
     """Which part each window is from."""
     supplier: Int64[np.ndarray, " example"]
+    window: Int64[np.ndarray, " example"]
+    """The window of the grid that each is, or was cut around a token of."""
     starts: Int64[np.ndarray, " example"]
     """Flat position of each window's first token."""
     decile: Int8[np.ndarray, " example"]
@@ -46,7 +48,7 @@ def examples_table(drawn: Sequence[Drawn], grid: Grid, token_set: Tokens) -> pa.
         return SCHEMA.empty_table()
     starts = np.concatenate([group.starts for group in drawn])
     activations = np.concatenate([group.activations for group in drawn])
-    windows = grid.window_of[starts]
+    windows = np.concatenate([group.window for group in drawn])
     supplier = np.concatenate([group.supplier for group in drawn])
     places = starts[:, None] + np.arange(grid.window)
     text_begin = token_set.text_start.reshape(-1)[starts, None].astype(np.int64)

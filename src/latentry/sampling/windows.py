@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int8, Int32, Int64
 
 from latentry.errors import ContractError
+from latentry.sampling.base import Windows
 from latentry.sampling.grid import Grid
 
 N_DECILES = 10
@@ -48,14 +49,20 @@ class ActivatingWindows:
 
     n_grid: int
     """Windows of the grid in which it fires, duplicates included."""
-    starts: Int64[np.ndarray, " window"]
-    document: Int32[np.ndarray, " window"]
+    window: Int64[np.ndarray, " window"]
+    """The window of the grid that each is, or was cut around a token of."""
+    cut: Int64[np.ndarray, " window"] | None
+    """Where each begins; None where it is the window of the grid."""
     peak: Float32[np.ndarray, " window"]
     """Largest activation in each window."""
     decile: Int8[np.ndarray, " window"]
     """Strength of each window, 1 weakest tenth to 10 strongest."""
     texts: Int64[np.ndarray, " text"]
     """Keys of the activating windows' texts, ascending; those that no silent window can have may be left out."""
+
+    def starts(self, grid: Grid, chosen: Int64[np.ndarray, " chosen"] | slice = slice(None)) -> Int64[np.ndarray, " chosen"]:
+        """Flat position of the first token of the chosen ones."""
+        return grid.starts[self.window[chosen]] if self.cut is None else self.cut[chosen]
 
 
 class Cut(Protocol):
@@ -73,11 +80,11 @@ class Cut(Protocol):
         """Where to start for a silent window at each of these windows of the grid."""
         ...
 
-    def texts(self, starts: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    def texts(self, windows: Windows) -> Int64[np.ndarray, " n"]:
         """A key for the text of each window: equal texts have equal keys."""
         ...
 
-    def first_of_each(self, starts: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " kept"]:
+    def first_of_each(self, windows: Windows) -> Int64[np.ndarray, " kept"]:
         """Indices, ascending, of the windows left when of those with one text, or with tokens in common, the first stays."""
         ...
 

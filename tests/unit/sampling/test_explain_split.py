@@ -15,7 +15,7 @@ DECILE = ((PEAK - 1) // 10 + 1).astype(np.int8)
 
 def windows(peak: np.ndarray, decile: np.ndarray) -> ActivatingWindows:
     nothing = np.arange(peak.size)
-    return ActivatingWindows(n_grid=peak.size, starts=nothing, document=nothing, peak=peak, decile=decile, texts=nothing)
+    return ActivatingWindows(n_grid=peak.size, window=nothing, cut=None, peak=peak, decile=decile, texts=nothing)
 
 
 def drawn(how: str, n: int = 20, seed: int = 0) -> np.ndarray:

@@ -115,6 +115,7 @@ def examples_of(token_set: PlantedTokens, window: int, seed: int) -> list[dict]:
         sources=(WINDOWS,),
         part=np.zeros(n, dtype=np.int64),
         supplier=np.full(n, -1),
+        window=np.arange(n),
         starts=grid.starts,
         decile=np.ones(n, dtype=np.int8),
         activations=activations,

@@ -93,12 +93,13 @@ def test_activating_windows_peaks_and_deciles_equal_brute_force(probability: flo
     values = firing(token_set, probability, seed=3)
     fires, found = fixed(values, grid)
     naive = naive_latent(values, grid, token_set)
-    assert [*zip(found.starts.tolist(), found.peak.tolist(), strict=True)] == [(int(grid.starts[i]), p) for i, p in sorted(naive.values())]
+    assert [*zip(found.starts(grid).tolist(), found.peak.tolist(), strict=True)] == [
+        (int(grid.starts[i]), p) for i, p in sorted(naive.values())
+    ]
     assert found.n_grid == sum(values[s : s + 4].any() for s in grid.starts)
     by_strength = sorted(naive.values(), key=lambda item: (item[1], item[0]))
     deciles = {int(grid.starts[window]): 10 * rank // len(naive) + 1 for rank, (window, _) in enumerate(by_strength)}
-    assert dict(zip(found.starts.tolist(), found.decile.tolist(), strict=True)) == deciles
-    assert found.document.tolist() == [int(token_set.document.flat[s]) for s in found.starts]
+    assert dict(zip(found.starts(grid).tolist(), found.decile.tolist(), strict=True)) == deciles
     dense = fires.dense(grid.starts, 4)
     assert np.array_equal(dense, np.array([values[s : s + 4] for s in grid.starts]).reshape(-1, 4))
     assert fires.is_silent(grid.starts, 4).tolist() == (~dense.any(axis=1)).tolist()
@@ -107,7 +108,7 @@ def test_activating_windows_peaks_and_deciles_equal_brute_force(probability: flo
 def test_a_latent_that_fires_only_in_dropped_pieces_has_no_window() -> None:
     token_set = tokens_of(["a b c d e"], context=6)
     _, found = fixed(np.array([0, 0, 0, 0, 1, 0], dtype=np.float32), grid_of(token_set, 4))
-    assert found.n_grid == found.starts.size == found.decile.size == 0
+    assert found.n_grid == found.window.size == found.decile.size == 0
 
 
 def test_equal_peaks_go_to_deciles_in_corpus_order_and_groups_are_equal() -> None:
