@@ -22,7 +22,7 @@ class FixedCut:
         """
         found = grid_firing(firing, self._window_of)
         windows, peak = found.windows, found.peak
-        repeated = np.flatnonzero(self._grid.repeated[windows])
+        repeated = np.flatnonzero(self._grid.repeated.take(windows))
         texts, first = np.unique(self._grid.text_id[windows[repeated]], return_index=True)
         if texts.size < repeated.size:
             fresh = np.ones(windows.size, dtype=bool)

@@ -45,7 +45,7 @@ class Sides:
 def units_of(grid: Grid, windows: Int64[np.ndarray, " window"], split_by: str) -> Int64[np.ndarray, " window"]:
     """What the splits must not share: each window's document, or its block of contexts; -1 for a window of no use."""
     if split_by == "document":
-        return grid.document[windows].astype(np.int64)
+        return grid.document.take(windows).astype(np.int64)
     context = grid.starts[windows] // grid.context_length
     return np.where(context % CONTEXTS_PER_BLOCK == 0, -1, context // CONTEXTS_PER_BLOCK)
 

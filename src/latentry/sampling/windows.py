@@ -120,7 +120,7 @@ def grid_firing(firing: Firing, window_of: Int32[np.ndarray, " position"]) -> Gr
             f"latent {firing.latent}: fires at position {position[-1]}, the tokens have {window_of.size}; the latents were made"
             " from other tokens; rerun `dvc repro latents`"
         )
-    window = window_of[position]
+    window = window_of.take(position)
     if window.size and window.min() < 0:
         _check_kept(firing.latent, window)
         inside = window >= 0
