@@ -28,7 +28,7 @@ class CentredCut:
     def activating(self, firing: Firing) -> ActivatingWindows:
         """One window per grid window in which it fires; of overlapping ones the strongest, of equal text the first."""
         found = grid_firing(firing, self._window_of)
-        centre = _peak_positions(found)
+        centre = _peak_positions(firing, found)
         starts = self._around(found.windows, centre)
         peak = _peaks(firing, starts, self._grid.window)
         texts = self._keys.at(starts, self._grid.window)
@@ -68,13 +68,15 @@ class CentredCut:
         return np.clip(centre - int(CENTRE * window), self._grid.span_start[windows], self._grid.span_end[windows] - window)
 
 
-def _peak_positions(found: GridFiring) -> Int64[np.ndarray, " window"]:
+def _peak_positions(firing: Firing, found: GridFiring) -> Int64[np.ndarray, " window"]:
     """Where each grid window's largest activation stands, the first of equal ones."""
-    entry = np.arange(found.position.size)
-    window = np.repeat(np.arange(found.begin.size), np.diff(found.begin, append=entry.size))
-    at_peak = np.where(found.activation == found.peak[window], entry, entry.size)
-    first = np.minimum.reduceat(at_peak, found.begin) if entry.size else entry
-    return found.position[first]
+    n_entries = found.end - found.begin
+    window = np.repeat(np.arange(n_entries.size), n_entries)
+    entry = np.arange(window.size) + np.repeat(found.begin - (np.cumsum(n_entries) - n_entries), n_entries)
+    at_peak = np.flatnonzero(firing.activation[entry] == found.peak[window])
+    first = np.ones(at_peak.size, dtype=bool)
+    np.not_equal(window[at_peak[1:]], window[at_peak[:-1]], out=first[1:])
+    return firing.position[entry[at_peak[first]]]
 
 
 def _strength(peak: Float32[np.ndarray, " window"], own: Float32[np.ndarray, " window"]) -> Int64[np.ndarray, " window"]:

@@ -96,10 +96,9 @@ class GridFiring:
     windows: Int64[np.ndarray, " window"]
     """Those in which it fires, ascending."""
     begin: Int64[np.ndarray, " window"]
-    """Each window's first entry in `position`."""
-    position: Int64[np.ndarray, " n"]
-    """Where it fires inside windows of the grid."""
-    activation: Float32[np.ndarray, " n"]
+    """Each window's first entry among the firings."""
+    end: Int64[np.ndarray, " window"]
+    """One past each window's last entry."""
     peak: Float32[np.ndarray, " window"]
 
 
@@ -114,22 +113,23 @@ def grid_firing(firing: Firing, window_of: Int32[np.ndarray, " position"]) -> Gr
     Raises:
         ContractError: it fires at a position that is not in the corpus, or was left out.
     """
-    position, activation = firing.position, firing.activation
+    position = firing.position
     if position.size and position[-1] >= window_of.size:
         raise ContractError(
             f"latent {firing.latent}: fires at position {position[-1]}, the tokens have {window_of.size}; the latents were made"
             " from other tokens; rerun `dvc repro latents`"
         )
     window = window_of.take(position)
-    if window.size and window.min() < 0:
-        _check_kept(firing.latent, window)
-        inside = window >= 0
-        position, activation, window = position[inside], activation[inside], window[inside]
     first = np.ones(window.size, dtype=bool)
     np.not_equal(window[1:], window[:-1], out=first[1:])
     begin = np.flatnonzero(first)
-    peak = np.maximum.reduceat(activation, begin) if begin.size else np.zeros(0, dtype=np.float32)
-    return GridFiring(windows=window[begin].astype(np.int64), begin=begin, position=position, activation=activation, peak=peak)
+    windows, end = window.take(begin).astype(np.int64), np.append(begin[1:], window.size)
+    peak = np.maximum.reduceat(firing.activation, begin) if begin.size else np.zeros(0, dtype=np.float32)
+    if windows.size and windows.min() < 0:
+        _check_kept(firing.latent, window)
+        inside = np.flatnonzero(windows >= 0)
+        windows, begin, end, peak = windows[inside], begin[inside], end[inside], peak[inside]
+    return GridFiring(windows=windows, begin=begin, end=end if begin.size else begin, peak=peak)
 
 
 def _check_kept(latent: int, window: Int32[np.ndarray, " n"]) -> None:
