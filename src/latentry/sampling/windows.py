@@ -30,7 +30,9 @@ class Firing:
 
     def is_silent(self, starts: Int64[np.ndarray, " window"], window: int) -> Bool[np.ndarray, " window"]:
         """Whether it fires at no token of each window."""
-        return np.searchsorted(self.position, starts) == np.searchsorted(self.position, starts + window)
+        after = np.searchsorted(self.position, starts)
+        following = self.position.take(after, mode="clip")
+        return (following < starts) | (following >= starts + window)
 
     def dense(self, starts: Int64[np.ndarray, " window"], window: int) -> Float32[np.ndarray, "window token"]:
         """Activations at every token of the windows."""
