@@ -13,7 +13,7 @@ export DO_NOT_TRACK := true
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store
+.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store bench-examples
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -76,3 +76,6 @@ bench-memory: $(INSTALLED) ## Peak memory and time of both, over tokens and over
 
 bench-store: $(INSTALLED) ## The latent-major store: 300M activations over 1M latents, built and read
 	@python benchmarks/store.py
+
+bench-examples: $(INSTALLED) ## CPU time per latent to choose its examples, 16k latents
+	@OMP_NUM_THREADS=1 python benchmarks/examples.py

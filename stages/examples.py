@@ -6,15 +6,15 @@ import click
 import numpy as np
 
 from latentry.activations.positions import kept_in
-from latentry.contracts import EXAMPLES, LATENTS
+from latentry.contracts import ACTIVATIONS, EXAMPLES, LATENTS
 from latentry.corpora.token_set import TokenSet
+from latentry.embeddings import Embedder
 from latentry.latents.latent_store import LatentStore
-from latentry.params import load_params
-from latentry.records import Status
-from latentry.runtime import run_stage
-from latentry.sampling.choose import choose_examples
-from latentry.sampling.grid import grid_of
-from latentry.store import read_table, work
+from latentry.params import Params, load_params
+from latentry.runtime import device_of, run_stage, use_threads
+from latentry.sampling.choose import Corpus, choose_examples
+from latentry.sampling.folders import decoder_rows, verify_same_tokens
+from latentry.store import cache_folder, read_table, work
 
 
 @click.command()
@@ -22,30 +22,50 @@ from latentry.store import read_table, work
 def main(name: str) -> None:
     """Choose latents and draw their examples and contrasts."""
     params = load_params()
-    tokens, activations, latents = (
-        Path("data/tokens"),
-        Path("data/activations", params.named("saes", name).hookpoint),
-        Path("data/latents", name),
-    )
-    declared = params.slice("seed", "examples")
+    tokens, latents = Path("data/tokens"), Path("data/latents", name)
+    activations = Path("data/activations", params.named("saes", name).hookpoint)
+    contrasts = params.examples.contrasts.values()
+    models = [Path("data/models", model) for model in params.local_models(*contrasts)]
+    saes = [Path("data/saes", name)] if any(config.reads_decoder for config in contrasts) else []
+    verify_same_tokens(activations, ACTIVATIONS, tokens)
+    verify_same_tokens(latents, LATENTS, tokens)
     with work(
-        Path("data/examples", name), EXAMPLES, cell=f"examples@{name}", params=declared, inputs=[tokens, activations, latents]
+        Path("data/examples", name),
+        EXAMPLES,
+        cell=f"examples@{name}",
+        params=params.slice("seed", "examples"),
+        inputs=[tokens, activations, latents, *saes, *models],
     ) as making:
         if not making:
             return
-        token_set, kept = TokenSet(tokens), kept_in(activations).astype(np.uint8)
-        grid = grid_of(token_set, params.examples.window)
-        statistics = read_table(latents, LATENTS, "statistics.parquet", ["latent", "firing_count", "firing_frequency", "peak"])
-        rows, table = choose_examples(params.seed, params.examples, token_set, kept, LatentStore.of(latents), statistics, grid)
-        making.write_table("latents.parquet", rows)
-        making.write_table("examples.parquet", table)
-        n_ok = sum(row["status"] == Status.OK for row in rows)
-        making.counts.update(
-            n_latents=len(rows), n_ok=n_ok, n_examples=table.num_rows, n_windows=grid.n_windows, n_dropped_tokens=grid.n_dropped_tokens
+        corpus = Corpus(
+            token_set=TokenSet(tokens),
+            kept=kept_in(activations).astype(np.uint8),
+            store=LatentStore.of(latents),
+            statistics=read_table(latents, LATENTS, "statistics.parquet", ["latent", "firing_count", "firing_frequency", "peak"]),
+            decoder=lambda: decoder_rows(Path("data/saes", name)),
+            embedded=lambda model, texts: _embedder(params, model).documents(texts),
         )
-        click.echo(f"examples@{name}: {n_ok} latents of {len(rows)} looked at, {table.num_rows:,} examples from {grid.n_windows:,} windows")
-        if n_ok < params.examples.n_latents:
+        with making.open_table("examples.parquet") as write:
+            chosen = choose_examples(params.seed, params.examples, corpus, write, params.run.processes)
+        making.write_table("latents.parquet", chosen.rows)
+        making.counts.update(
+            n_latents=len(chosen.rows),
+            n_ok=chosen.n_ok,
+            n_examples=chosen.n_examples,
+            n_windows=chosen.n_windows,
+            n_dropped_tokens=chosen.n_dropped_tokens,
+        )
+        looked_at = f"{chosen.n_ok} latents of {len(chosen.rows)} looked at"
+        click.echo(f"examples@{name}: {looked_at}, {chosen.n_examples:,} examples from {chosen.n_windows:,} windows")
+        if params.examples.n_latents is not None and chosen.n_ok < params.examples.n_latents:
             click.echo(f"examples@{name}: {params.examples.n_latents} latents were wanted; no more have enough examples", err=True)
+
+
+def _embedder(params: Params, model: str) -> Embedder:
+    use_threads(params.run.threads)
+    device = str(device_of(params.run.device))
+    return Embedder(Path("data/models", model), device, params.run.embedding_batch, cache_folder("embeddings") / "embeddings.sqlite")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from latentry.records import Explanation, Split
 from latentry.registry import variant
 from latentry.runtime import device_of, run_stage, use_threads
 from latentry.sampling.disjoint import read_examples
-from latentry.scorers.base import Scorer, items_for
+from latentry.scorers.base import Scorer, items_for, suppliers
 from latentry.scorers.score import ranked_latents, score_rows
 from latentry.store import cache_folder, read_records, read_table, work
 
@@ -37,12 +37,14 @@ def main(name: str, scorer: str) -> None:
         built = _scorer(params, scorer, cell)
         ranked = ranked_latents(read_table(examples, EXAMPLES, "latents.parquet"), getattr(config, "max_latents", None))
         asked = [one for one in read_records(explanations, EXPLANATIONS, "explanations.parquet", Explanation) if one.latent in ranked]
+        held_out = read_examples(examples, Split.HELD_OUT)
         items = items_for(
             asked,
-            read_examples(examples, Split.HELD_OUT),
+            held_out,
             ranked=ranked,
             seed=params.seed,
             null_latents=getattr(config, "null_latents", None),
+            excluded=suppliers(held_out, built.contrast),
         )
         judgments = built.judge(items)
         check_failures([one.status for one in judgments], params.max_failed_fraction, cell)
@@ -65,7 +67,7 @@ def _scorer(params: Params, scorer: str, label: str) -> Scorer:
 
 def _source(params: Params, contrast: str) -> str:
     entry = params.examples.contrasts.get(contrast)
-    return (entry.kind if entry else contrast).replace("-", "_")
+    return entry.source(params.examples.contrasts) if entry else contrast.replace("-", "_")
 
 
 if __name__ == "__main__":

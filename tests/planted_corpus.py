@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from latentry.registry import VariantConfig
+from latentry.contracts import EXAMPLES
+from latentry.registry import ContrastConfig
+from latentry.sampling.choose import Chosen, Corpus, choose_examples
 from latentry.sampling.random import Config
 
 Piece = tuple[int, int, int]
@@ -94,13 +96,15 @@ class Asked:
     """Stands for `examples` of params.yaml."""
 
     window: int = WINDOW
+    windows: str = "fixed"
     n_latents: int | None = None
     latents: Any = "all"
+    strata: int | None = None
     min_examples: int = 40
     split_by: str = "document"
     explain: Explain = Explain()
     held_out: HeldOut = HeldOut()
-    contrasts: Mapping[str, VariantConfig] = field(default_factory=lambda: {"random": Config(kind="random")})
+    contrasts: Mapping[str, ContrastConfig] = field(default_factory=lambda: {"random": Config(kind="random")})
 
     def but(self, **changes: Any) -> "Asked":
         return replace(self, **changes)
@@ -122,3 +126,27 @@ def firing(token_set: PlantedTokens, probability: float, seed: int, documents: S
     if documents is not None:
         fires &= np.isin(token_set.document, documents)
     return np.where(fires, rng.random(fires.shape) + 0.01, 0).astype(np.float32).reshape(-1)
+
+
+def corpus_of(token_set: PlantedTokens, store: PlantedStore, **changes: Any) -> Corpus:
+    """What examples are chosen from; without a decoder and an embedding model, unless they are given."""
+    whole: dict[str, Any] = {
+        "token_set": token_set,
+        "kept": token_set.kept,
+        "store": store,
+        "statistics": store.statistics(),
+        "decoder": _nothing,
+        "embedded": _nothing,
+    }
+    return Corpus(**(whole | changes))
+
+
+def _nothing(*_: object) -> Any:
+    raise AssertionError("no source may ask for this")
+
+
+def chosen_from(seed: int, asked: Asked, corpus: Corpus, processes: int = 1) -> tuple[Chosen, pa.Table]:
+    """What was chosen, and the table of examples."""
+    parts = [EXAMPLES.tables["examples.parquet"].empty_table()]
+    found = choose_examples(seed, asked, corpus, parts.append, processes)
+    return found, pa.concat_tables(parts).combine_chunks()

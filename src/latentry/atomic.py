@@ -4,14 +4,15 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
 
 
 def write_atomic(path: Path, write: Callable[[Path], object], n_bytes: int | None = None) -> None:
-    """Write beside the path, then rename.
+    """Write beside the path by a function, then rename.
 
     Args:
         n_bytes: how large the file will be, where that is known before.
@@ -19,10 +20,17 @@ def write_atomic(path: Path, write: Callable[[Path], object], n_bytes: int | Non
     Raises:
         OSError: names the path; where the disk is full, also what the file needs and what is free.
     """
+    with beside(path, n_bytes) as partial:
+        write(partial)
+
+
+@contextmanager
+def beside(path: Path, n_bytes: int | None = None) -> Iterator[Path]:
+    """The same for a block: a file to write, renamed to the path when the block ends well."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        write(partial)
+        yield partial
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)

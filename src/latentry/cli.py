@@ -1,6 +1,7 @@
 """The command line, for what is not a stage: check before work, publish again, open the comparison."""
 
 import subprocess
+from pathlib import Path
 
 import click
 
@@ -64,6 +65,17 @@ def track() -> None:
 
     result = publish(load_params(), project_root())
     click.echo(f"published {len(result.published)}, there already {len(result.skipped)}, pending {len(result.pending)}")
+
+
+@commands.command()
+@click.argument("sae")
+@click.argument("latent", type=click.IntRange(min=0))
+def show(sae: str, latent: int) -> None:
+    """Look at one latent of a SAE: statistics, explanations and scores, examples by decile with marks, contrasts."""
+    from latentry.explorer.show import latent_page
+
+    for line in latent_page(Path("data"), sae, latent):
+        click.echo(line)
 
 
 @commands.command()

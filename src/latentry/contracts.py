@@ -116,7 +116,7 @@ LATENTS = Contract(
 
 EXAMPLES = Contract(
     name="examples",
-    version=1,
+    version=2,
     stage="examples",
     holds="The latents chosen, their windows in two splits that share no document and no text, and their contrasts.",
     tables={
@@ -131,6 +131,8 @@ EXAMPLES = Contract(
             firing_count=pa.uint64(),
             firing_frequency=pa.float64(),
             peak=pa.float32(),
+            stratum=pa.int32(),
+            inclusion_probability=pa.float64(),
             shortfall=pa.string(),
         ),
         "examples.parquet": _schema(
@@ -140,6 +142,7 @@ EXAMPLES = Contract(
             kind=pa.string(),
             source=pa.string(),
             contrast=pa.string(),
+            supplier=pa.uint32(),
             rank=pa.int32(),
             decile=pa.int8(),
             document=pa.int32(),

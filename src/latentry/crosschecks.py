@@ -18,6 +18,7 @@ def cross_faults(params: "Params") -> list[str]:
         _hookpoint_faults,
         _asked_faults,
         _contrast_faults,
+        _source_faults,
         _run_faults,
         _size_faults,
         _cell_faults,
@@ -56,6 +57,28 @@ def _contrast_faults(params: "Params") -> Iterator[str]:
         own = ("wrong-position",) if scorer.kind == "fuzzing" else ()
         known = [*params.examples.contrasts, *own]
         yield from _unnamed(f"scorers.{name}.contrast", getattr(scorer, "contrast", None), "examples.contrasts", known)
+        yield from _own_model_faults(params, name)
+
+
+def _own_model_faults(params: "Params", name: str) -> Iterator[str]:
+    """A scorer cannot be set against contrasts that were chosen to be near by its own embeddings."""
+    contrast, model = getattr(params.scorers[name], "contrast", ""), getattr(params.scorers[name], "model", None)
+    entries = params.examples.contrasts
+    for part in getattr(entries.get(contrast), "shares", (contrast,)):
+        if model is not None and getattr(entries.get(part), "model", None) == model:
+            yield f"scorers.{name}.contrast: {part!r} is chosen by {model!r}, the scorer's own model; name another contrast, or another model"
+
+
+def _source_faults(params: "Params") -> Iterator[str]:
+    """What contrast sources name: models, and other entries."""
+    contrasts = params.examples.contrasts
+    for name, config in contrasts.items():
+        yield from _unnamed(f"examples.contrasts.{name}.model", getattr(config, "model", None), "models", params.models)
+        for part in getattr(config, "shares", ()):
+            path = f"examples.contrasts.{name}.shares"
+            yield from _unnamed(path, part, "examples.contrasts", contrasts)
+            if hasattr(contrasts.get(part), "shares"):
+                yield f"{path}: {part!r} is mixed itself; name its parts"
 
 
 def _run_faults(params: "Params") -> Iterator[str]:
@@ -82,10 +105,11 @@ def _cell_faults(params: "Params") -> Iterator[str]:
 
 def _latent_faults(params: "Params") -> Iterator[str]:
     asked = params.examples.latents
+    largest = 0 if asked == "all" else max(asked) if isinstance(asked, tuple) else asked.last
     for name, sae in params.saes.items():
         width = getattr(sae, "width", None)
-        if width is not None and asked != "all" and max(asked) >= width:
-            yield f"examples.latents: {max(asked)} is no latent of SAE {name!r}, which has 0 to {width - 1}"
+        if width is not None and largest >= width:
+            yield f"examples.latents: {largest} is no latent of SAE {name!r}, which has 0 to {width - 1}"
 
 
 def _size_faults(params: "Params") -> Iterator[str]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from latentry.crosschecks import cross_faults
 from latentry.errors import ParamsError
 from latentry.models.obtain import ModelSettings
-from latentry.registry import ExplainerConfig, SaeConfig, ScorerConfig, VariantConfig, kinds, nearest, variant
+from latentry.registry import ContrastConfig, ExplainerConfig, SaeConfig, ScorerConfig, VariantConfig, kinds, nearest, variant
 from latentry.sections import (
     ActivationSettings,
     ClientRun,
@@ -155,7 +155,7 @@ def _parse_variants(tree: dict[str, Any], faults: list[str]) -> None:
     examples = tree.get("examples")
     if isinstance(examples, dict) and isinstance(examples.get("contrasts"), dict):
         parsed = {
-            name: _variant("sampling", f"examples.contrasts.{name}", entry, name, VariantConfig, faults)
+            name: _variant("sampling", f"examples.contrasts.{name}", entry, name, ContrastConfig, faults)
             for name, entry in examples["contrasts"].items()
         }
         tree["examples"] = examples | {"contrasts": parsed}

@@ -78,6 +78,8 @@ class Example:
     """Start and end of each token in `text`, in characters, flat: start0, end0, start1, ..."""
     marks: tuple[int, ...]
     """Start and end of each marked stretch of `text`, in characters, flat, ascending, disjoint."""
+    supplier: int | None = None
+    """The latent among whose windows a contrast was found; None where it was not found among a latent's."""
 
     def __post_init__(self) -> None:
         if self.kind is Kind.CONTRAST and any(self.activations):

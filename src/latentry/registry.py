@@ -6,7 +6,7 @@ Nothing is registered anywhere: a new file in a room is a new kind.
 import difflib
 import importlib
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +31,23 @@ class SaeConfig(VariantConfig):
 
     hookpoint: str
     """Name in `subject.hookpoints` of the activations that it reads."""
+
+
+class ContrastConfig(VariantConfig):
+    """What every contrast source's `Config` has."""
+
+    @property
+    def reads_decoder(self) -> bool:
+        """Whether the source reads the SAE's decoder."""
+        return False
+
+    def source(self, contrasts: Mapping[str, "ContrastConfig"]) -> str:  # noqa: ARG002
+        """The source's name in rows and in the metric's name; `contrasts` holds all entries of `examples.contrasts`."""
+        return self.kind
+
+    def parts(self, contrasts: Mapping[str, "ContrastConfig"]) -> tuple[str, ...]:
+        """The names under which its windows are recorded: more than one only where it is made of several sources."""
+        return (self.source(contrasts),)
 
 
 class ExplainerConfig(VariantConfig):

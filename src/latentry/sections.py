@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from latentry.registry import VariantConfig
+from latentry.registry import ContrastConfig
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)]
 Count = Annotated[int, Field(ge=1)]
@@ -55,6 +55,8 @@ class Run(Section):
     """ray: a cluster's address such as `auto` or `ray://head:10001`; None starts Ray on this machine."""
     embedding_batch: Count = 64
     """Texts in one forward pass of the embedding model."""
+    processes: Count = 1
+    """Processes that choose examples, each for its own latents; they share the corpus and the store."""
     clients: dict[Name, ClientRun] = {}
     """By client name; clients that are not listed take the defaults."""
 
@@ -132,7 +134,9 @@ class ExplainSplit(Section):
     """What explainers see."""
 
     n: Annotated[int, Field(ge=1)] = 40
-    how: Literal["deciles", "top", "random"] = "deciles"
+    how: Literal["deciles", "top", "random", "importance", "mix"] = "deciles"
+    """Of the windows that the held-out split left: equally many of each decile; the strongest; any; with probability
+    proportional to the squared peak; or a fifth of the strongest and equally many of each decile of the others."""
     n_contrast: Annotated[int, Field(ge=0)] = 40
     """Silent windows, from the first entry of `contrasts`."""
 
@@ -145,21 +149,41 @@ class HeldOutSplit(Section):
     """Per entry of `contrasts`."""
 
 
+class LatentRange(Section):
+    """The latents from one to another."""
+
+    first: Annotated[int, Field(ge=0)]
+    last: Annotated[int, Field(ge=0)]
+    """The last one, itself among them."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "LatentRange":
+        if self.last < self.first:
+            raise ValueError(f"last is {self.last}; at least first, {self.first}")
+        return self
+
+
 class ExampleSettings(Section):
     """Which latents, and which windows of them."""
 
     window: Annotated[int, Field(ge=4)] = 32
     """Tokens in a window."""
-    n_latents: Count
-    """Eligible latents wanted of each SAE: the head of a seeded permutation."""
-    latents: Literal["all"] | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = "all"
+    windows: Literal["fixed", "centred"] = "fixed"
+    """`fixed`: those of a grid over each document; `centred`: around the strongest token of each of these."""
+    n_latents: Count | None = None
+    """Eligible latents wanted of each SAE: the head of a seeded permutation of `latents`; none: all."""
+    latents: Literal["all"] | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | LatentRange = "all"
+    """`all`, a list such as [3, 17], or a range such as {first: 0, last: 4095}."""
+    strata: Annotated[int, Field(ge=2)] | None = None
+    """Strata of firing frequency, in equal steps of its logarithm, that the permutation takes in turns; none: no strata. The
+    probability with which each latent was taken stands in its row."""
     min_examples: Annotated[int, Field(ge=10)] = 200
     """Distinct activating windows that a latent needs."""
     split_by: Literal["document", "context"] = "document"
     """What explainers' and scorers' windows never share."""
     explain: ExplainSplit = ExplainSplit()
     held_out: HeldOutSplit = HeldOutSplit()
-    contrasts: Annotated[dict[Name, VariantConfig], Field(min_length=1)]
+    contrasts: Annotated[dict[Name, ContrastConfig], Field(min_length=1)]
 
 
 class TrackingSettings(Section):

@@ -21,12 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
-from latentry.atomic import write_atomic
+from latentry.atomic import beside, write_atomic
 from latentry.contracts import Contract
 from latentry.errors import ContractError
 from latentry.rows import fitted, records_of, table_of
 
 MANIFEST = "manifest.json"
+
+ROWS_PER_GROUP = 16384
+"""Rows written at once of a table that is given in parts: what a reader of a few rows has to read, too."""
 
 R = TypeVar("R")
 
@@ -190,6 +193,22 @@ class Work:
         schema = self._contract.tables[name]
         table = fitted(rows, schema) if isinstance(rows, pa.Table) else table_of(rows, schema)
         self.write_file(name, lambda path: pq.write_table(table, path, compression="zstd"))
+
+    @contextmanager
+    def open_table(self, name: str) -> Iterator[Callable[[pa.Table], None]]:
+        """Commit one Parquet file of the contract from tables given one after another, so that all of them are never in memory."""
+        schema = self._contract.tables[name]
+        with beside(self.path(name)) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+            held: list[pa.Table] = []
+
+            def write(table: pa.Table) -> None:
+                held.append(fitted(table, schema))
+                if sum(part.num_rows for part in held) >= ROWS_PER_GROUP:
+                    writer.write_table(pa.concat_tables(held))
+                    held.clear()
+
+            yield write
+            writer.write_table(pa.concat_tables([schema.empty_table(), *held]))
 
     def write_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Commit one safetensors file of numpy arrays."""

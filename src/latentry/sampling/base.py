@@ -3,14 +3,18 @@
 Tokens and activations come from other rooms through the two small protocols here, so that sampling knows neither.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int32, Int64, UInt32, UInt64
 
 from latentry.sampling.grid import Grid
+
+if TYPE_CHECKING:
+    from latentry.registry import ContrastConfig
+    from latentry.sampling.windows import Cut, Firing
 
 
 class Tokens(Protocol):
@@ -60,28 +64,120 @@ class Activations(Protocol):
         ...
 
 
+NO_SUPPLIER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """Windows drawn for one latent, in drawn order."""
+
+    window: Int64[np.ndarray, " window"]
+    """The window of the grid that each is, or was cut around a token of."""
+    starts: Int64[np.ndarray, " window"]
+    """Flat position of each window's first token."""
+    supplier: Int64[np.ndarray, " window"]
+    """The latent in whose windows a contrast was found; `NO_SUPPLIER` where none."""
+    part: Int64[np.ndarray, " window"]
+    """Which part of a source that is made of several drew it; else 0."""
+
+    @classmethod
+    def none(cls) -> "Windows":
+        """No windows."""
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(window=empty, starts=empty, supplier=empty, part=empty)
+
+    def taken(self, indices: Int64[np.ndarray, " taken"] | slice) -> "Windows":
+        """Those at the indices, in that order."""
+        return Windows(window=self.window[indices], starts=self.starts[indices], supplier=self.supplier[indices], part=self.part[indices])
+
+    def followed_by(self, other: "Windows") -> "Windows":
+        """These, then the others."""
+        if not self.starts.size:
+            return other
+        return Windows(
+            window=np.concatenate([self.window, other.window]),
+            starts=np.concatenate([self.starts, other.starts]),
+            supplier=np.concatenate([self.supplier, other.supplier]),
+            part=np.concatenate([self.part, other.part]),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Contrasts wanted for one latent and one split."""
+    """Windows wanted for one latent and one split."""
 
-    latent: int
     n: int
     grid: Grid
-    activating: Int64[np.ndarray, " window"]
-    """All grid windows in which the latent fires, ascending; every other window is silent."""
+    cut: "Cut"
+    firing: "Firing"
+    """Where the latent fires: every contrast is silent."""
+    n_silent: int
+    """Windows of the grid in which it is silent."""
     refused_texts: Int64[np.ndarray, " text"]
-    """Ids of texts that no contrast may have, ascending: those of the activating windows, and of contrasts of the other split."""
-    allowed: Callable[[Int64[np.ndarray, " candidate"]], Bool[np.ndarray, " candidate"]]
-    """Whether each window lies in the documents of this split."""
+    """Keys of texts that no contrast may have, ascending: those of activating windows, and of contrasts drawn before."""
+    in_split: Callable[[Int64[np.ndarray, " window"]], Bool[np.ndarray, " window"]]
+    """Whether each window of the grid lies in the documents of this split."""
+    activating: Windows
+    """The split's activating windows, by rank."""
+    block: Sequence[int]
+    """Latents worked on together with this one, itself among them: a source may compute for all of them at once."""
     rng: np.random.Generator
+
+    @property
+    def latent(self) -> int:
+        """The latent that must be silent."""
+        return self.firing.latent
+
+    def extended(
+        self, drawn: Windows, windows: Int64[np.ndarray, " candidate"], supplier: Int64[np.ndarray, " candidate"] | None = None
+    ) -> Windows:
+        """What was drawn, and those of the candidate windows of the grid that may be used, in the order given.
+
+        They are cut, silent, of this split, and of a text that is neither refused nor there already.
+        """
+        starts = self.cut.around(windows, self.rng)
+        usable = np.flatnonzero(self.firing.is_silent(starts, self.grid.window))
+        usable = usable[self.in_split(windows[usable])]
+        from_whom = np.full(usable.size, NO_SUPPLIER) if supplier is None else supplier[usable]
+        fresh = Windows(window=windows[usable], starts=starts[usable], supplier=from_whom, part=np.zeros(usable.size, dtype=np.int64))
+        refused = is_in(self.cut.texts(fresh), self.refused_texts) if self.refused_texts.size else np.zeros(0, dtype=bool)
+        both = drawn.followed_by(fresh.taken(np.flatnonzero(~refused)) if refused.any() else fresh)
+        return both.taken(self.cut.first_of_each(both))
 
 
 class ContrastSource(Protocol):
-    """Where silent windows come from. A variant is a file with `build(config) -> ContrastSource`."""
+    """Where silent windows come from. A variant is a file with `build(config, inputs) -> ContrastSource`."""
 
-    def draw(self, wanted: Wanted) -> Int64[np.ndarray, " drawn"]:
-        """Silent allowed windows of distinct, not refused text, in drawn order; fewer than `n` where there are no more."""
+    def draw(self, wanted: Wanted) -> Windows:
+        """As many as are wanted, made by `Wanted.extended`; fewer where there are no more."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceInputs:
+    """What contrast sources may read when they are built."""
+
+    seed: int
+    grid: Grid
+    token_set: Tokens
+    store: Activations
+    firing_counts: Int64[np.ndarray, " latent"]
+    decoder: Callable[[], Float32[np.ndarray, "latent d_in"]]
+    """Reads the SAE's decoder rows."""
+    embedded: Callable[[str, Sequence[str]], Float32[np.ndarray, "text d_embedding"]]
+    """Unit vectors of texts by a model named under `models`."""
+    contrasts: Mapping[str, "ContrastConfig"]
+    """All of `examples.contrasts`."""
+    source: Callable[[str], ContrastSource]
+    """The source of another entry, for one that is made of several."""
+
+
+def first_of_each(keys: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " distinct"]:
+    """Indices, ascending, of the first of each key."""
+    order = np.argsort(keys, kind="stable")
+    first = np.ones(order.size, dtype=bool)
+    np.not_equal(keys[order[1:]], keys[order[:-1]], out=first[1:])
+    return np.sort(order[first])
 
 
 def is_in(values: np.ndarray, ascending: np.ndarray) -> Bool[np.ndarray, " value"]:
@@ -90,3 +186,18 @@ def is_in(values: np.ndarray, ascending: np.ndarray) -> Bool[np.ndarray, " value
         return np.zeros(values.shape, dtype=bool)
     places = np.minimum(np.searchsorted(ascending, values), ascending.size - 1)
     return ascending[places] == values
+
+
+def by_turns(table: Int64[np.ndarray, "list place"]) -> Int64[np.ndarray, " turn"]:
+    """Indices into the flattened table, the first places of all lists, then the second ones, and so on; negative entries are skipped."""
+    order = np.arange(table.size).reshape(table.shape).T.reshape(-1)
+    return order[table.reshape(-1)[order] >= 0]
+
+
+def in_turns(groups: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Indices that put the first of every group first, by group, then the second ones, and so on."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    turn = np.empty(groups.size, dtype=np.int64)
+    turn[order] = np.arange(groups.size) - np.searchsorted(ordered, ordered)
+    return np.lexsort((groups, turn))

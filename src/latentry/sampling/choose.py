@@ -1,110 +1,184 @@
-"""Which latents are looked at, and all that was chosen for them as two tables.
+"""All that is chosen of one SAE, in blocks of latents: examples go out block by block, so memory does not grow with the latents.
 
-Latents are walked in a seeded permutation; memory is bounded by a block of latents and by what was chosen.
+Blocks may be made in several processes. What is chosen of a latent depends on that latent alone, so that neither
+blocks nor processes change a row.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import UInt8
+from jaxtyping import Float32, UInt8
 
-from latentry.errors import ParamsError
-from latentry.randomness import rng_for
 from latentry.records import Status
-from latentry.sampling.base import Activations, Tokens
+from latentry.registry import variant
+from latentry.sampling.base import Activations, ContrastSource, SourceInputs, Tokens
 from latentry.sampling.chooser import Chooser, ExamplesParams, Outcome
 from latentry.sampling.disjoint import verify_disjoint
 from latentry.sampling.grid import Grid, grid_of
-from latentry.sampling.tables import SCHEMA, examples_table
+from latentry.sampling.processes import in_order
+from latentry.sampling.sample import LatentSample, sample_of_latents
+from latentry.sampling.tables import examples_table
 
 LATENTS_PER_BLOCK = 64
 
 
-def choose_examples(
-    seed: int,
-    examples: ExamplesParams,
-    token_set: Tokens,
-    kept: UInt8[np.ndarray, "context position"],
-    store: Activations,
-    statistics: pa.Table,
-    grid: Grid | None = None,
-) -> tuple[list[dict[str, Any]], pa.Table]:
-    """Rows of latents.parquet, and the table of examples.parquet.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """What examples are chosen from."""
+
+    token_set: Tokens
+    kept: UInt8[np.ndarray, "context position"]
+    """Positions whose activations were encoded."""
+    store: Activations
+    statistics: pa.Table
+    """Columns latent, firing_count, firing_frequency and peak, one row per latent, ascending."""
+    decoder: Callable[[], Float32[np.ndarray, "latent d_in"]]
+    """Reads the SAE's decoder rows, for contrasts by their cosine."""
+    embedded: Callable[[str, Sequence[str]], Float32[np.ndarray, "text d_embedding"]]
+    """Unit vectors of texts by a model named under `models`, for semantic contrasts."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What was chosen, besides the examples themselves."""
+
+    rows: list[dict[str, Any]]
+    """Of latents.parquet."""
+    n_ok: int
+    n_examples: int
+    n_windows: int
+    """Windows of the grid."""
+    n_dropped_tokens: int
+    """Tokens in ends of documents that are shorter than a window."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Some latents looked at, and their examples."""
+
+    outcomes: tuple[Outcome, ...]
+    """Without what was drawn, which is in the table."""
+    n_rows: tuple[int, ...]
+    """Rows of the table of each, in order."""
+    table: pa.Table
+
+    def until(self, n_ok: int | None) -> "Block":
+        """The block up to its `n_ok`th latent that is OK; all of it where there are no more, or where it is None."""
+        ok = np.cumsum([outcome.status is Status.OK for outcome in self.outcomes])
+        n = len(self.outcomes) if n_ok is None else int(np.searchsorted(ok, n_ok)) + 1
+        return Block(outcomes=self.outcomes[:n], n_rows=self.n_rows[:n], table=self.table.slice(0, sum(self.n_rows[:n])))
+
+
+def choose_examples(seed: int, examples: ExamplesParams, corpus: Corpus, write: Callable[[pa.Table], object], processes: int = 1) -> Chosen:
+    """Choose; the rows of examples.parquet go to `write` in parts.
 
     Latents are looked at in a seeded permutation until `n_latents` are OK (all of them where it is None), or none is
     left; every one looked at has a row. `rank` counts the OK ones in that order from 0, then the others.
-    A caller that wants the grid's counts makes the grid itself and passes it.
 
     Raises:
         ParamsError: a latent asked for is not in the SAE.
         CorpusError: no document is as long as a window.
-        ContractError: a latent fires at a position that was left out, or a check on the result fails.
+        ContractError: a latent fires where there is no token or one was left out, or a check on the result fails.
     """
-    grid = grid_of(token_set, examples.window) if grid is None else grid
-    chooser = Chooser(seed, examples, grid, kept, store)
-    permutation = sample_of_latents(seed, examples.latents, store.width)
+    grid = grid_of(corpus.token_set, examples.window)
+    counts = corpus.statistics["firing_count"].to_numpy().astype(np.int64)
+    sample = sample_of_latents(seed, examples.latents, corpus.store.width, examples.strata, counts)
+    maker = BlockMaker(seed, examples, corpus, grid, counts)
     outcomes: list[Outcome] = []
-    blocks = [SCHEMA.empty_table()]
-    for block in _blocks(_until_enough(chooser, permutation, examples.n_latents)):
-        blocks.append(examples_table([group for outcome in block for group in outcome.drawn], grid, token_set))
-        outcomes += [dataclasses.replace(outcome, drawn=()) for outcome in block]
-    table = pa.concat_tables(blocks).combine_chunks()
-    verify_disjoint(table, examples.split_by)
-    return _rows(outcomes, statistics, grid), table
+    n_ok = n_examples = 0
+    for block in _until_enough(in_order(maker.block, _blocks(sample), processes), examples.n_latents):
+        verify_disjoint(block.table, examples.split_by)
+        write(block.table)
+        outcomes += block.outcomes
+        n_ok += sum(outcome.status is Status.OK for outcome in block.outcomes)
+        n_examples += block.table.num_rows
+    return Chosen(
+        rows=_rows(outcomes, sample, corpus.statistics, grid),
+        n_ok=n_ok,
+        n_examples=n_examples,
+        n_windows=grid.n_windows,
+        n_dropped_tokens=grid.n_dropped_tokens,
+    )
 
 
-def sample_of_latents(seed: int, latents: Any, width: int) -> list[int]:
-    """A seeded permutation of the latents asked for: `all`, or a list, in whatever order it is given.
+class BlockMaker:
+    """Makes blocks; what they share is made once, before other processes are."""
 
-    Raises:
-        ParamsError: the list names latents that the SAE does not have.
-    """
-    asked = np.arange(width) if latents == "all" else np.unique(np.array(latents, dtype=np.int64))
-    outside = asked[(asked < 0) | (asked >= width)].tolist()
-    if outside:
-        raise ParamsError("examples.latents", [f"{outside[:5]}: the SAE has latents 0 to {width - 1}; take these out"])
-    return rng_for(seed, "latents").permutation(asked).tolist()
+    def __init__(self, seed: int, examples: ExamplesParams, corpus: Corpus, grid: Grid, firing_counts: np.ndarray) -> None:
+        self._grid, self._token_set = grid, corpus.token_set
+        inputs = SourceInputs(
+            seed=seed,
+            grid=grid,
+            token_set=corpus.token_set,
+            store=corpus.store,
+            firing_counts=firing_counts,
+            decoder=corpus.decoder,
+            embedded=corpus.embedded,
+            contrasts=examples.contrasts,
+            source=self._source,
+        )
+        self._contrasts, self._inputs = examples.contrasts, inputs
+        self._sources: dict[str, ContrastSource] = {}
+        sources = {name: self._source(name) for name in examples.contrasts}
+        self._chooser = Chooser(seed, examples, corpus.kept, inputs, sources)
+
+    def _source(self, name: str) -> ContrastSource:
+        if name not in self._sources:
+            config = self._contrasts[name]
+            self._sources[name] = variant("sampling", config.kind).build(config, self._inputs)
+        return self._sources[name]
+
+    def block(self, latents: Sequence[int]) -> Block:
+        """One block, from its latents alone."""
+        outcomes = [self._chooser.outcome(latent, latents) for latent in latents]
+        return Block(
+            outcomes=tuple(dataclasses.replace(outcome, drawn=()) for outcome in outcomes),
+            n_rows=tuple(sum(group.starts.size for group in outcome.drawn) for outcome in outcomes),
+            table=examples_table([group for outcome in outcomes for group in outcome.drawn], self._grid, self._token_set),
+        )
 
 
-def _until_enough(chooser: Chooser, permutation: Sequence[int], n_latents: int | None) -> Iterator[Outcome]:
-    n_ok = 0
-    for latent in permutation:
-        if n_ok == n_latents:
-            return
-        outcome = chooser.outcome(latent)
-        n_ok += outcome.status is Status.OK
-        yield outcome
+def _blocks(sample: LatentSample) -> list[list[int]]:
+    latents = sample.latents.tolist()
+    return [latents[first : first + LATENTS_PER_BLOCK] for first in range(0, len(latents), LATENTS_PER_BLOCK)]
 
 
-def _blocks(outcomes: Iterator[Outcome]) -> Iterator[list[Outcome]]:
-    block: list[Outcome] = []
-    for outcome in outcomes:
-        block.append(outcome)
-        if len(block) == LATENTS_PER_BLOCK:
+def _until_enough(blocks: Generator[Block, None, None], n_latents: int | None) -> Iterator[Block]:
+    missing = n_latents
+    with closing(blocks):
+        for whole in blocks:
+            block = whole.until(missing)
             yield block
-            block = []
-    yield block
+            if missing is not None:
+                missing -= sum(outcome.status is Status.OK for outcome in block.outcomes)
+                if not missing:
+                    return
 
 
-def _rows(outcomes: Sequence[Outcome], statistics: pa.Table, grid: Grid) -> list[dict[str, Any]]:
-    ordered = sorted(outcomes, key=lambda outcome: outcome.status is not Status.OK)
-    row_of = {latent: row for row, latent in enumerate(statistics["latent"].to_pylist())}
+def _rows(outcomes: Sequence[Outcome], sample: LatentSample, statistics: pa.Table, grid: Grid) -> list[dict[str, Any]]:
+    """OK latents first, each kind in the order in which they were looked at."""
+    order = sorted(range(len(outcomes)), key=lambda place: outcomes[place].status is not Status.OK)
+    probability = sample.inclusion_probability(len(outcomes))[order].tolist()
+    stratum = sample.stratum[order].tolist()
     columns = ["firing_count", "firing_frequency", "peak"]
-    measured = statistics.select(columns).take([row_of[outcome.latent] for outcome in ordered]).to_pylist()
+    measured = statistics.select(columns).take(sample.latents[order]).to_pylist()
     return [
         {
-            "latent": outcome.latent,
+            "latent": outcomes[place].latent,
             "rank": rank,
-            "status": outcome.status.value,
-            "detail": outcome.detail,
-            "n_windows": outcome.n_windows,
-            "n_distinct_windows": outcome.n_distinct_windows,
-            "activating_window_fraction": outcome.n_windows / grid.n_windows,
-            "shortfall": outcome.shortfall,
-            **of_latent,
+            "status": outcomes[place].status.value,
+            "detail": outcomes[place].detail,
+            "n_windows": outcomes[place].n_windows,
+            "n_distinct_windows": outcomes[place].n_distinct_windows,
+            "activating_window_fraction": outcomes[place].n_windows / grid.n_windows,
+            "stratum": stratum[rank],
+            "inclusion_probability": probability[rank],
+            "shortfall": outcomes[place].shortfall,
+            **measured[rank],
         }
-        for rank, (outcome, of_latent) in enumerate(zip(ordered, measured, strict=True))
+        for rank, place in enumerate(order)
     ]

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Int64, UInt8
+from jaxtyping import Bool, Int8, Int64, UInt8
 
 from latentry.errors import ContractError
 from latentry.randomness import rng_for
 from latentry.records import Kind, Split, Status
-from latentry.registry import VariantConfig, variant
-from latentry.sampling.base import Activations, ContrastSource, Wanted, is_in
-from latentry.sampling.grid import Grid
+from latentry.registry import ContrastConfig
+from latentry.sampling.base import NO_SUPPLIER, ContrastSource, SourceInputs, Wanted, Windows
+from latentry.sampling.centred import CentredCut
+from latentry.sampling.explain_split import chosen_to_explain
+from latentry.sampling.fixed import FixedCut
 from latentry.sampling.splits import Sides, drawn_by_decile, sides_of, units_of
 from latentry.sampling.tables import WINDOWS, Drawn
-from latentry.sampling.windows import N_DECILES, ActivatingWindows, activating_windows
+from latentry.sampling.windows import N_DECILES, ActivatingWindows, Cut, Firing, looked_up
 
 
 class ExamplesParams(Protocol):
@@ -27,9 +29,13 @@ class ExamplesParams(Protocol):
     @property
     def window(self) -> int: ...
     @property
+    def windows(self) -> str: ...
+    @property
     def n_latents(self) -> int | None: ...
     @property
     def latents(self) -> Any: ...
+    @property
+    def strata(self) -> int | None: ...
     @property
     def min_examples(self) -> int: ...
     @property
@@ -39,7 +45,7 @@ class ExamplesParams(Protocol):
     @property
     def held_out(self) -> Any: ...
     @property
-    def contrasts(self) -> Mapping[str, VariantConfig]: ...
+    def contrasts(self) -> Mapping[str, ContrastConfig]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,145 +57,132 @@ class Outcome:
     detail: str
     """Why it is not OK, with the numbers; empty when it is."""
     n_windows: int
-    """Activating windows, duplicates included."""
+    """Activating windows of the grid, duplicates included."""
     n_distinct_windows: int
     drawn: tuple[Drawn, ...] = ()
     shortfall: str = ""
-    """Contrasts that were asked for and are not there; empty when all are."""
+    """Windows that were asked for and are not there; empty when all are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picked:
+    """Windows for one split, before their activations are looked up."""
+
+    split: Split
+    contrast: str
+    """The entry of `examples.contrasts`; empty for activating windows."""
+    windows: Windows
+    decile: Int8[np.ndarray, " window"]
 
 
 class Chooser:
     """Chooses for one latent at a time, by one set of parameters."""
 
     def __init__(
-        self, seed: int, examples: ExamplesParams, grid: Grid, kept: UInt8[np.ndarray, "context position"], store: Activations
+        self,
+        seed: int,
+        examples: ExamplesParams,
+        kept: UInt8[np.ndarray, "context position"],
+        inputs: SourceInputs,
+        sources: Mapping[str, ContrastSource],
     ) -> None:
-        self._seed, self._examples, self._grid, self._store = seed, examples, grid, store
-        self._kept = kept.reshape(-1)
-        self._sources: dict[str, ContrastSource] = {
-            name: variant("sampling", config.kind).build(config) for name, config in examples.contrasts.items()
-        }
+        """`kept` says whose activations were encoded; `sources` holds one for each of `examples.contrasts`."""
+        self._seed, self._examples, self._inputs, self._grid = seed, examples, inputs, inputs.grid
+        self._n_kept = int(np.count_nonzero(kept))
+        self._cut = cut_of(examples.windows, kept, inputs)
+        self._sources = sources
+        parts = {name: config.parts(examples.contrasts) for name, config in examples.contrasts.items()}
+        self._parts: Mapping[str, tuple[str, ...]] = {"": (WINDOWS,), **parts}
 
-    def outcome(self, latent: int) -> Outcome:
-        """What is to be had of one latent; every latent has an outcome.
+    def outcome(self, latent: int, block: Sequence[int]) -> Outcome:
+        """What is to be had of one latent; every latent has an outcome. `block` holds the latents worked on together.
 
         Raises:
-            ContractError: it fires where a position was left out, or a contrast source gave a window that is not silent.
+            ContractError: it fires where there is no token or a position was left out, or a contrast is not silent.
         """
-        position, activation = self._store.read(latent)
+        position, activation = self._inputs.store.read(latent)
         if not position.size:
-            return _failed(latent, Status.DEAD, f"never fires in {int(np.count_nonzero(self._kept))} tokens", None)
-        if not self._kept[position].all():
-            raise ContractError(
-                f"latent {latent}: fires at {int(np.count_nonzero(self._kept[position] == 0))} positions that were left out;"
-                " none may be stored; rerun `dvc repro latents`"
-            )
-        found = activating_windows(position, activation, self._grid)
-        n_distinct, wanted = found.distinct.size, max(self._examples.min_examples, N_DECILES)
+            return _failed(latent, Status.DEAD, f"never fires in {self._n_kept} tokens", None)
+        firing = Firing(latent=latent, position=position.astype(np.int64), activation=activation.astype(np.float32, copy=False))
+        found = self._cut.activating(firing)
+        n_distinct, wanted = found.window.size, max(self._examples.min_examples, N_DECILES)
         if n_distinct < wanted:
             return _failed(latent, Status.UNDERSAMPLED, f"{n_distinct} activating windows of distinct text, {wanted} wanted", found)
-        units = units_of(self._grid, found.windows[found.distinct], self._examples.split_by)
-        sides = self._sides(latent, units, found)
+        units = units_of(self._grid, found.window, self._examples.split_by)
+        # Mostly every window is of use; then none is gathered.
+        usable = np.flatnonzero(units >= 0) if units.min() < 0 else slice(None)
+        sides = self._sides(latent, units[usable], found.decile[usable])
         if sides is None:
-            return _failed(latent, Status.UNDERSAMPLED, self._cannot_split(units), found)
-        drawn = [*self._activating(latent, found, units, sides), *self._contrasts(latent, found, sides)]
+            return _failed(latent, Status.UNDERSAMPLED, self._cannot_split(units[usable]), found)
+        activating = self._activating(latent, found, usable, sides)
+        picked = [*activating, *self._contrasts(firing, found, sides, activating, block)]
         return Outcome(
             latent=latent,
             status=Status.OK,
             detail="",
-            n_windows=found.windows.size,
+            n_windows=found.n_grid,
             n_distinct_windows=n_distinct,
-            drawn=tuple(drawn),
-            shortfall=self._shortfall(drawn),
+            drawn=self._drawn(firing, picked),
+            shortfall=self._shortfall(picked),
         )
 
-    def _sides(self, latent: int, units: Int64[np.ndarray, " distinct"], found: ActivatingWindows) -> Sides | None:
-        explain, usable = self._examples.explain, units >= 0
-        return sides_of(
-            units[usable],
-            found.decile[usable],
-            self._examples.held_out.n_activating,
-            explain.n,
-            explain.how == "deciles",
-            rng_for(self._seed, "sides", latent),
-        )
+    def _sides(self, latent: int, units: Int64[np.ndarray, " usable"], decile: np.ndarray) -> Sides | None:
+        explain = self._examples.explain
+        by_decile = explain.how == "deciles"
+        return sides_of(units, decile, self._examples.held_out.n_activating, explain.n, by_decile, rng_for(self._seed, "sides", latent))
 
-    def _cannot_split(self, units: Int64[np.ndarray, " distinct"]) -> str:
-        usable = units[units >= 0]
+    def _cannot_split(self, units: Int64[np.ndarray, " usable"]) -> str:
         named = {"document": "documents", "context": "blocks of contexts"}[self._examples.split_by]
         hint = "; split_by: context may do" if self._examples.split_by == "document" else ""
         return (
-            f"{usable.size} windows in {np.unique(usable).size} {named}: no division of these leaves"
+            f"{units.size} windows in {np.unique(units).size} {named}: no division of these leaves"
             f" {self._examples.held_out.n_activating} held out and {self._examples.explain.n} to explain{hint}"
         )
 
-    def _activating(self, latent: int, found: ActivatingWindows, units: Int64[np.ndarray, " distinct"], sides: Sides) -> Iterator[Drawn]:
-        held_out = sides.is_held_out(units) & (units >= 0)
-        n, rng = self._examples.held_out.n_activating, rng_for(self._seed, "held_out", latent)
-        candidates = np.flatnonzero(held_out)
-        yield self._drawn_windows(latent, Split.HELD_OUT, found, candidates[drawn_by_decile(found.decile[candidates], n, rng)])
-        candidates = np.flatnonzero(~held_out & (units >= 0))
-        yield self._drawn_windows(latent, Split.EXPLAIN, found, candidates[self._to_explain(latent, found, candidates)])
+    def _activating(
+        self, latent: int, found: ActivatingWindows, usable: Int64[np.ndarray, " usable"] | slice, sides: Sides
+    ) -> tuple[Picked, Picked]:
+        """The held-out windows, then those to explain."""
+        explain = self._examples.explain
+        candidates, rest = np.flatnonzero(sides.examples_held_out), np.flatnonzero(~sides.examples_held_out)
+        if not isinstance(usable, slice):
+            candidates, rest = usable[candidates], usable[rest]
+        held_out = drawn_by_decile(found.decile[candidates], self._examples.held_out.n_activating, rng_for(self._seed, "held_out", latent))
+        to_explain = chosen_to_explain(found, rest, explain.how, explain.n, rng_for(self._seed, "explain", latent))
+        return self._picked(Split.HELD_OUT, found, candidates[held_out]), self._picked(Split.EXPLAIN, found, to_explain)
 
-    def _to_explain(
-        self, latent: int, found: ActivatingWindows, candidates: Int64[np.ndarray, " candidate"]
-    ) -> Int64[np.ndarray, " drawn"]:
-        explain, rng = self._examples.explain, rng_for(self._seed, "explain", latent)
-        if explain.how == "top":
-            # Stable, so that of equal peaks the first in the corpus comes first.
-            return np.argsort(-found.peak[found.distinct[candidates]], kind="stable")[: explain.n]
-        if explain.how == "random":
-            return rng.permutation(candidates.size)[: explain.n]
-        return drawn_by_decile(found.decile[candidates], explain.n, rng)
-
-    def _drawn_windows(self, latent: int, split: Split, found: ActivatingWindows, chosen: Int64[np.ndarray, " example"]) -> Drawn:
-        return Drawn(
-            latent=latent,
-            split=split,
-            kind=Kind.ACTIVATING,
-            source=WINDOWS,
-            contrast="",
-            windows=found.windows[found.distinct[chosen]],
-            decile=found.decile[chosen],
-            activations=found.dense(found.distinct[chosen], self._grid),
+    def _picked(self, split: Split, found: ActivatingWindows, chosen: Int64[np.ndarray, " example"]) -> Picked:
+        windows = Windows(
+            window=found.window[chosen],
+            starts=found.starts(self._grid, chosen),
+            supplier=np.full(chosen.size, NO_SUPPLIER),
+            part=np.zeros(chosen.size, dtype=np.int64),
         )
+        return Picked(split=split, contrast="", windows=windows, decile=found.decile[chosen])
 
-    def _contrasts(self, latent: int, found: ActivatingWindows, sides: Sides) -> Iterator[Drawn]:
+    def _contrasts(
+        self, firing: Firing, found: ActivatingWindows, sides: Sides, activating: tuple[Picked, Picked], block: Sequence[int]
+    ) -> Iterator[Picked]:
         """Every source for the held-out split, and the first one for the explain split, which repeats no text of the former."""
-        held_out = [self._drawn_contrasts(latent, Split.HELD_OUT, name, found, found.texts, sides) for name in self._sources]
-        yield from held_out
-        texts = [self._grid.text_id[group.windows] for group in held_out]
-        refused = np.sort(np.concatenate([found.texts, *texts]), kind="stable")
-        for name in list(self._sources)[:1]:
-            yield self._drawn_contrasts(latent, Split.EXPLAIN, name, found, refused, sides)
-
-    def _drawn_contrasts(
-        self, latent: int, split: Split, name: str, found: ActivatingWindows, refused: Int64[np.ndarray, " text"], sides: Sides
-    ) -> Drawn:
-        wanted = Wanted(
-            latent=latent,
-            n=self._n_contrast(split),
-            grid=self._grid,
-            activating=found.windows,
-            refused_texts=refused,
-            allowed=lambda windows: self._in_split(windows, split, sides),
-            rng=rng_for(self._seed, f"contrast/{name}/{split}", latent),
-        )
-        windows = self._sources[name].draw(wanted)
-        if is_in(windows, found.windows).any():
-            raise ContractError(
-                f"latent {latent}: contrast source {name!r} drew windows in which it fires; none may be; correct the source"
-            )
-        return Drawn(
-            latent=latent,
-            split=split,
-            kind=Kind.CONTRAST,
-            source=self._examples.contrasts[name].kind,
-            contrast=name,
-            windows=windows,
-            decile=np.zeros(windows.size, dtype=np.int64),
-            activations=np.zeros((windows.size, self._grid.window), dtype=np.float32),
-        )
+        texts = [found.texts]
+        for shown, names in zip(activating, (list(self._sources), list(self._sources)[:1]), strict=True):
+            refused = np.sort(np.concatenate(texts)) if len(texts) > 1 else found.texts
+            for name in names:
+                wanted = Wanted(
+                    n=self._n_contrast(shown.split),
+                    grid=self._grid,
+                    cut=self._cut,
+                    firing=firing,
+                    n_silent=self._grid.n_windows - found.n_grid,
+                    refused_texts=refused,
+                    in_split=lambda windows, split=shown.split: self._in_split(windows, split, sides),
+                    activating=shown.windows,
+                    block=block,
+                    rng=rng_for(self._seed, f"contrast/{name}/{shown.split}", firing.latent),
+                )
+                drawn = self._sources[name].draw(wanted)
+                texts.append(self._cut.texts(drawn))
+                yield Picked(split=shown.split, contrast=name, windows=drawn, decile=np.zeros(drawn.starts.size, dtype=np.int8))
 
     def _n_contrast(self, split: Split) -> int:
         return (self._examples.explain if split is Split.EXPLAIN else self._examples.held_out).n_contrast
@@ -198,11 +191,44 @@ class Chooser:
         units = units_of(self._grid, windows, self._examples.split_by)
         return (units >= 0) & (sides.is_held_out(units) == (split is Split.HELD_OUT))
 
-    def _shortfall(self, drawn: Sequence[Drawn]) -> str:
-        contrasts = [(group, self._n_contrast(group.split)) for group in drawn if group.kind is Kind.CONTRAST]
-        return "; ".join(f"{group.split} {group.contrast}: {group.windows.size} of {n}" for group, n in contrasts if group.windows.size < n)
+    def _drawn(self, firing: Firing, picked: Sequence[Picked]) -> tuple[Drawn, ...]:
+        """With the activations of all the windows, those of contrasts checked to be zero."""
+        ends = np.cumsum([group.windows.starts.size for group in picked])
+        activations = np.split(firing.dense(np.concatenate([group.windows.starts for group in picked]), self._grid.window), ends[:-1])
+        for group, dense in zip(picked, activations, strict=True):
+            if group.contrast and dense.any():
+                raise ContractError(
+                    f"latent {firing.latent}: contrast source {group.contrast!r} drew windows in which it fires; none may be;"
+                    " correct the source"
+                )
+        return tuple(
+            Drawn(
+                latent=firing.latent,
+                split=group.split,
+                kind=Kind.CONTRAST if group.contrast else Kind.ACTIVATING,
+                contrast=group.contrast,
+                sources=self._parts[group.contrast],
+                part=group.windows.part,
+                supplier=group.windows.supplier,
+                window=group.windows.window,
+                starts=group.windows.starts,
+                decile=group.decile,
+                activations=dense,
+            )
+            for group, dense in zip(picked, activations, strict=True)
+        )
+
+    def _shortfall(self, picked: Sequence[Picked]) -> str:
+        short = [(group, group.windows.starts.size, self._n_contrast(group.split)) for group in picked if group.contrast]
+        return "; ".join(f"{group.split} {group.contrast}: {size} of {n}" for group, size, n in short if size < n)
+
+
+def cut_of(windows: str, kept: UInt8[np.ndarray, "context position"], inputs: SourceInputs) -> Cut:
+    """How windows are cut out of the corpus: `fixed` or `centred`."""
+    window_of = looked_up(inputs.grid, kept)
+    return CentredCut(inputs.grid, window_of, inputs.token_set) if windows == "centred" else FixedCut(inputs.grid, window_of)
 
 
 def _failed(latent: int, status: Status, detail: str, found: ActivatingWindows | None) -> Outcome:
-    n_windows, n_distinct = (found.windows.size, found.distinct.size) if found else (0, 0)
+    n_windows, n_distinct = (found.n_grid, found.window.size) if found else (0, 0)
     return Outcome(latent=latent, status=status, detail=detail, n_windows=n_windows, n_distinct_windows=n_distinct)

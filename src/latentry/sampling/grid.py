@@ -1,20 +1,23 @@
-"""The grid of windows over the corpus: where each starts, its document, and which windows have equal text.
+"""The grid of windows over the corpus: where each starts, its document and span, and which windows have equal text.
 
 A window lies in one context and one document and holds no special token. It may hold a position that was left out
 as an attention sink: activations there are zero, so the window is judged by its other tokens.
 """
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Int32, Int64
+import pyarrow as pa
+from jaxtyping import Bool, Int32, Int64
 
 from latentry.errors import CorpusError
 
 if TYPE_CHECKING:
     from latentry.sampling.base import Tokens
+
+_TEXTS_AT_ONCE = 65536
+"""Texts held at once while those of all windows are put together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +30,16 @@ class Grid:
     starts: Int64[np.ndarray, " window"]
     """Flat position (context * context length + place) of each window's first token."""
     document: Int32[np.ndarray, " window"]
+    span_start: Int64[np.ndarray, " window"]
+    """First flat position of the document's span in the row: the window, and its tokens' neighbours, stand in that span."""
+    span_end: Int64[np.ndarray, " window"]
+    """One past the last position of that span."""
+    texts: pa.Array
+    """The source's own characters of each window."""
     text_id: Int64[np.ndarray, " window"]
     """The first window in the corpus that has the same text."""
+    repeated: Bool[np.ndarray, " window"]
+    """Whether another window has the same text."""
     window_of: Int32[np.ndarray, " position"]
     """The window of each flat position; -1 where none. 4 bytes a token buy a look-up that costs no search."""
     n_dropped_pieces: int
@@ -64,12 +75,18 @@ def grid_of(token_set: "Tokens", window: int) -> Grid:
             f" {lengths.max(initial=0)}; lower `examples.window` or use longer documents"
         )
     dropped = lengths % window
+    texts = _texts(token_set, starts, window)
+    text_id = _text_ids(texts)
     return Grid(
         window=window,
         context_length=context_length,
         starts=starts,
         document=token_set.document.reshape(-1)[starts],
-        text_id=_text_ids(token_set, starts, window),
+        span_start=np.repeat(first, n_full),
+        span_end=np.repeat(first + lengths, n_full),
+        texts=texts,
+        text_id=text_id,
+        repeated=np.bincount(text_id, minlength=starts.size)[text_id] > 1,
         window_of=_window_of(starts, window, token_set.document.size),
         n_dropped_pieces=int(np.count_nonzero(dropped)),
         n_dropped_tokens=int(dropped.sum()),
@@ -95,13 +112,19 @@ def _window_of(starts: Int64[np.ndarray, " window"], window: int, n_positions: i
     return window_of
 
 
-def _text_ids(token_set: "Tokens", starts: Int64[np.ndarray, " window"], window: int) -> Int64[np.ndarray, " window"]:
-    # 8 bytes of digest: among a million windows, two texts share one with probability 3e-8, and it costs one example.
-    digests = b"".join(
-        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts_at(token_set, starts, window)
-    )
-    _, first, inverse = np.unique(np.frombuffer(digests, dtype=np.uint64), return_index=True, return_inverse=True)
-    return first[inverse]
+def _texts(token_set: "Tokens", starts: Int64[np.ndarray, " window"], window: int) -> pa.Array:
+    """In one buffer, made in parts: a Python string for each window at once would take several times the memory."""
+    parts = [
+        pa.array(texts_at(token_set, starts[first : first + _TEXTS_AT_ONCE], window), pa.large_string())
+        for first in range(0, starts.size, _TEXTS_AT_ONCE)
+    ]
+    return pa.concat_arrays(parts)
+
+
+def _text_ids(texts: pa.Array) -> Int64[np.ndarray, " window"]:
+    number = texts.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    _, first = np.unique(number, return_index=True)
+    return first[number]
 
 
 def texts_at(token_set: "Tokens", starts: Int64[np.ndarray, " window"], window: int) -> list[str]:

@@ -127,6 +127,14 @@ def items_for(
     return items
 
 
+def suppliers(examples: Mapping[int, Sequence[Example]], contrast: str) -> dict[int, set[int]]:
+    """For each latent, those whose windows are its examples of one contrast: no partner for its null."""
+    return {
+        latent: {example.supplier for example in of_latent if example.contrast == contrast and example.supplier is not None}
+        for latent, of_latent in examples.items()
+    }
+
+
 def _item(latent: int, explainer: str, text: str, examples: Sequence[Example], partner: int | None) -> Item:
     seen = [example for example in examples if example.split is not Split.HELD_OUT]
     if seen:

@@ -13,9 +13,20 @@ from latentry.errors import ContractError, ParamsError
 from latentry.records import Example, Kind, Split
 from latentry.registry import variant
 from latentry.rows import records_of, table_of
-from latentry.sampling.choose import choose_examples
 from latentry.sampling.grid import grid_of, texts_at
-from planted_corpus import WINDOW, Asked, Explain, HeldOut, PlantedStore, PlantedTokens, firing, random_texts, tokens_of
+from planted_corpus import (
+    WINDOW,
+    Asked,
+    Explain,
+    HeldOut,
+    PlantedStore,
+    PlantedTokens,
+    chosen_from,
+    corpus_of,
+    firing,
+    random_texts,
+    tokens_of,
+)
 
 ORDINARY, SECOND, DEAD, RARE, EVERYWHERE, ONE_DOCUMENT, REPEATED = range(7)
 
@@ -37,9 +48,9 @@ def planted() -> tuple[PlantedTokens, PlantedStore]:
 
 def chosen(seed: int = 0, asked: Asked | None = None) -> tuple[dict[int, dict[str, Any]], pa.Table]:
     token_set, store = planted()
-    rows, table = choose_examples(seed, asked or Asked(), token_set, token_set.kept, store, store.statistics())
-    table_of(rows, EXAMPLES.tables["latents.parquet"])
-    return {row["latent"]: row for row in rows}, table
+    found, table = chosen_from(seed, asked or Asked(), corpus_of(token_set, store))
+    table_of(found.rows, EXAMPLES.tables["latents.parquet"])
+    return {row["latent"]: row for row in found.rows}, table
 
 
 def examples_of(table: pa.Table, latent: int) -> list[Example]:
@@ -94,7 +105,7 @@ def test_window_counts_and_fraction_include_duplicates() -> None:
         assert row["activating_window_fraction"] == pytest.approx(len(texts) / grid.n_windows, abs=1e-12)
 
 
-@pytest.mark.parametrize("how", ["deciles", "top", "random"])
+@pytest.mark.parametrize("how", ["deciles", "top", "random", "importance", "mix"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_splits_share_no_document_and_no_text_and_hold_what_was_asked(how: str, seed: int) -> None:
     rows, table = chosen(seed, Asked(explain=Explain(how=how)))
@@ -174,10 +185,10 @@ def test_contrasts_share_no_text_between_splits_where_the_silent_text_repeats() 
         [*random_texts(20, 80), *[f"{word} " * WINDOW * 4 for word in ("one", "two", "six", "ten", "zero")] * 12], context=64
     )
     store = PlantedStore({0: firing(token_set, 1.1, seed=1, documents=range(20))}, width=1)
-    rows, table = choose_examples(0, Asked(), token_set, token_set.kept, store, store.statistics())
+    found, table = chosen_from(0, Asked(), corpus_of(token_set, store))
     contrasts = [e for e in records_of(table, Example) if e.kind is Kind.CONTRAST]
     assert len(contrasts) == len({e.text for e in contrasts}) == 5
-    assert rows[0]["shortfall"] == "held_out random: 5 of 10; explain random: 0 of 10"
+    assert found.rows[0]["shortfall"] == "held_out random: 5 of 10; explain random: 0 of 10"
 
 
 def test_a_latent_that_fires_everywhere_has_no_contrasts_and_says_so() -> None:
@@ -227,7 +238,7 @@ def test_firing_where_a_position_was_left_out_is_an_error() -> None:
     kept = token_set.kept.copy()
     kept.reshape(-1)[store.read(ORDINARY)[0].astype(int)[0]] = 0
     with pytest.raises(ContractError, match="fires at 1 positions that were left out"):
-        choose_examples(0, Asked(latents=[ORDINARY]), token_set, kept, store, store.statistics())
+        chosen_from(0, Asked(latents=[ORDINARY]), corpus_of(token_set, store, kept=kept))
 
 
 def test_no_latent_with_examples_gives_an_empty_table_of_the_contract() -> None:

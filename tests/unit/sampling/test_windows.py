@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentry.errors import CorpusError
+from latentry.sampling.fixed import FixedCut
 from latentry.sampling.grid import Grid, grid_of, texts_at
-from latentry.sampling.windows import activating_windows, decile_of
+from latentry.sampling.windows import ActivatingWindows, Firing, decile_of, looked_up
 from planted_corpus import PlantedTokens, firing, random_texts, tokens_of
 
 
@@ -80,28 +81,34 @@ def naive_latent(values: np.ndarray, grid: Grid, token_set: PlantedTokens) -> di
     return found
 
 
+def fixed(values: np.ndarray, grid: Grid) -> tuple[Firing, ActivatingWindows]:
+    firing = Firing(latent=0, position=np.flatnonzero(values), activation=values[values != 0].astype(np.float32))
+    return firing, FixedCut(grid, looked_up(grid, np.ones(values.size))).activating(firing)
+
+
 @pytest.mark.parametrize("probability", [0.002, 0.05, 0.5])
 def test_activating_windows_peaks_and_deciles_equal_brute_force(probability: float) -> None:
     token_set = tokens_of([*random_texts(6, 90), "sea storm " * 60], context=50)
     grid = grid_of(token_set, 4)
     values = firing(token_set, probability, seed=3)
-    found = activating_windows(np.flatnonzero(values), values[values != 0], grid)
+    fires, found = fixed(values, grid)
     naive = naive_latent(values, grid, token_set)
-    assert [(w, p) for w, p in zip(found.windows[found.distinct].tolist(), found.peak[found.distinct], strict=True)] == sorted(
-        naive.values()
-    )
-    assert found.windows.tolist() == [i for i, s in enumerate(grid.starts) if values[s : s + 4].any()]
+    assert [*zip(found.starts(grid).tolist(), found.peak.tolist(), strict=True)] == [
+        (int(grid.starts[i]), p) for i, p in sorted(naive.values())
+    ]
+    assert found.n_grid == sum(values[s : s + 4].any() for s in grid.starts)
     by_strength = sorted(naive.values(), key=lambda item: (item[1], item[0]))
-    deciles = {window: 10 * rank // len(naive) + 1 for rank, (window, _) in enumerate(by_strength)}
-    assert dict(zip(found.windows[found.distinct].tolist(), found.decile.tolist(), strict=True)) == deciles
-    dense = found.dense(np.arange(found.windows.size), grid)
-    assert np.array_equal(dense, np.array([values[s : s + 4] for s in grid.starts[found.windows]]).reshape(-1, 4))
+    deciles = {int(grid.starts[window]): 10 * rank // len(naive) + 1 for rank, (window, _) in enumerate(by_strength)}
+    assert dict(zip(found.starts(grid).tolist(), found.decile.tolist(), strict=True)) == deciles
+    dense = fires.dense(grid.starts, 4)
+    assert np.array_equal(dense, np.array([values[s : s + 4] for s in grid.starts]).reshape(-1, 4))
+    assert fires.is_silent(grid.starts, 4).tolist() == (~dense.any(axis=1)).tolist()
 
 
 def test_a_latent_that_fires_only_in_dropped_pieces_has_no_window() -> None:
     token_set = tokens_of(["a b c d e"], context=6)
-    found = activating_windows(np.array([4], dtype=np.uint64), np.ones(1, dtype=np.float32), grid_of(token_set, 4))
-    assert found.windows.size == found.distinct.size == found.decile.size == 0
+    _, found = fixed(np.array([0, 0, 0, 0, 1, 0], dtype=np.float32), grid_of(token_set, 4))
+    assert found.n_grid == found.window.size == found.decile.size == 0
 
 
 def test_equal_peaks_go_to_deciles_in_corpus_order_and_groups_are_equal() -> None:

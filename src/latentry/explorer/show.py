@@ -1,0 +1,186 @@
+"""One latent in a terminal: its statistics, explanations with their scores, examples by decile and contrasts, marks in colour.
+
+Reads what is there and says what is not; every text is made harmless for a terminal, character for character.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from latentry import contracts
+from latentry.contracts import Contract
+from latentry.errors import ContractError, ParamsError
+from latentry.registry import nearest
+from latentry.store import read_manifest
+
+BOLD, MARK, DIM, RESET = "\x1b[1m", "\x1b[1;30;43m", "\x1b[2m", "\x1b[0m"
+PER_DECILE, PER_CONTRAST = 2, 4
+"""Examples shown of each."""
+_SPLITS = {"explain": "explain ", "held_out": "held out"}
+
+_BIDI_CONTROLS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_HARMLESS = {
+    **{code: 0x2400 + code for code in range(0x20)},
+    0x7F: 0x2421,
+    **dict.fromkeys([*range(0x80, 0xA0), *_BIDI_CONTROLS], 0xFFFD),
+    **dict.fromkeys(map(ord, "\n\r\v\f\x85\u2028\u2029"), ord("↵")),
+}
+"""What a terminal would obey, by what shows that it stands there."""
+
+
+def harmless(text: str) -> str:
+    """The text without what moves a cursor, changes a colour or turns the direction of writing; equally long."""
+    return text.translate(_HARMLESS)
+
+
+def latent_page(data: Path, sae: str, latent: int) -> Iterator[str]:
+    """The page of one latent, line by line, with ANSI colours.
+
+    Raises:
+        ParamsError: there is no such SAE or latent.
+    """
+    yield from _head(data, sae, latent)
+    yield from _explanations(data, sae, latent)
+    folder = data / "examples" / sae
+    rows = _rows(folder, contracts.EXAMPLES, "examples.parquet", latent)
+    if rows is None:
+        yield f"\n{DIM}no examples yet: run `dvc repro examples@{sae}`{RESET}"
+        return
+    yield from _activating([row for row in rows if row["kind"] == "activating"])
+    yield from _contrasts([row for row in rows if row["kind"] == "contrast"])
+
+
+def _head(data: Path, sae: str, latent: int) -> Iterator[str]:
+    statistics = _rows(_known(data / "latents", sae), contracts.LATENTS, "statistics.parquet", latent)
+    if statistics is None:
+        raise ParamsError("SAE", [f"{sae}: its latents are not there yet; run `dvc repro latents@{sae}`"])
+    if not statistics:
+        raise ParamsError("LATENT", [f"{latent}: {sae} has no such latent; take one of its latents, from 0 on"])
+    row = statistics[0]
+    chosen = (_rows(data / "examples" / sae, contracts.EXAMPLES, "latents.parquet", latent) or [None])[0]
+    status = f"{chosen['status']} {chosen['detail']}".strip() if chosen else "not among the latents looked at"
+    yield f"{BOLD}latent {latent} of {sae}{RESET}  {status}"
+    yield f"  fires at {row['firing_count']:,} tokens ({row['firing_frequency']:.3%})" + _strengths(row)
+    if chosen:
+        windows = f"{chosen['n_windows']:,} windows, {chosen['n_distinct_windows']:,} of distinct text"
+        yield f"  in {windows} ({chosen['activating_window_fraction']:.2%} of all)"
+        if chosen["shortfall"]:
+            yield f"  contrasts missing: {chosen['shortfall']}"
+    at = [f"{_quoted(token)} {share:.0%}" for token, share in zip(row["top_tokens"], row["top_token_fractions"], strict=True)]
+    for name, tokens in (
+        ("fires at", at),
+        ("promotes", _all_quoted(row["promoted_tokens"])),
+        ("suppresses", _all_quoted(row["suppressed_tokens"])),
+    ):
+        if tokens:
+            yield f"  {name:<10} {' '.join(tokens)}"
+
+
+def _strengths(row: Mapping[str, Any]) -> str:
+    if not row["firing_count"]:
+        return ""
+    named = (("median", "median"), ("90 %", "quantile_90"), ("99 %", "quantile_99"), ("peak", "peak"))
+    return "; " + ", ".join(f"{name} {row[key]:.3g}" for name, key in named)
+
+
+def _explanations(data: Path, sae: str, latent: int) -> Iterator[str]:
+    explanations = _rows(data / "explanations" / sae, contracts.EXPLANATIONS, "explanations.parquet", latent)
+    if not explanations:
+        return
+    yield f"\n{BOLD}explanations{RESET}"
+    scores = [
+        (folder.name, row)
+        for folder in sorted((data / "scores" / sae).glob("*/"))
+        for row in _rows(folder, contracts.SCORES, "scores.parquet", latent) or ()
+    ]
+    for one in explanations:
+        text = f"{one['status']}: {one['detail']}" if one["text"] is None else one["text"]
+        yield f"  {one['explainer']}: {harmless(text)}"
+        for scorer, row in scores:
+            if row["explainer"] == one["explainer"]:
+                yield f"    {DIM}{scorer}{' null' if row['null'] else ''}{RESET} {_score(row)}"
+
+
+def _score(row: Mapping[str, Any]) -> str:
+    if row["status"] != "ok":
+        return f"{row['status']} {row['detail']}".strip()
+    shown = [
+        (name, row[key], row[f"{key}_low"], row[f"{key}_high"])
+        for name, key in (("AUROC", "auroc"), ("balanced accuracy", "balanced_accuracy"))
+    ]
+    numbers = [f"{name} {value:.2f} [{low:.2f}, {high:.2f}]" for name, value, low, high in shown if value is not None]
+    return f"{', '.join(numbers)} against {row['contrast_source']}, n = {row['n_activating']} + {row['n_contrast']}"
+
+
+def _activating(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The strongest decile first; of each, some of either split."""
+    if not rows:
+        return
+    yield f"\n{BOLD}examples by decile{RESET}"
+    for decile in range(10, 0, -1):
+        of_decile = sorted((row for row in rows if row["decile"] == decile), key=lambda row: (row["split"], row["rank"]))
+        for split, name in _SPLITS.items():
+            for row in [row for row in of_decile if row["split"] == split][:PER_DECILE]:
+                yield f"  {DIM}{decile:>2} {name} {max(row['activations']):>7.3g}{RESET}  {_coloured(row['text'], row['marks'])}"
+
+
+def _contrasts(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for contrast in dict.fromkeys(row["contrast"] for row in rows):
+        held_out = [row for row in rows if (row["contrast"], row["split"]) == (contrast, "held_out")]
+        yield f"\n{BOLD}contrasts: {contrast}{RESET} {DIM}{len(held_out)} held out{RESET}"
+        for row in sorted(held_out, key=lambda row: row["rank"])[:PER_CONTRAST]:
+            supplier = "" if row["supplier"] is None else f" of latent {row['supplier']}"
+            yield f"  {DIM}{row['source']}{supplier}{RESET}  {harmless(row['text'])}"
+
+
+def _coloured(text: str, marks: Sequence[int]) -> str:
+    shown, parts, done = harmless(text), [], 0
+    for start, end in zip(marks[::2], marks[1::2], strict=True):
+        parts += [shown[done:start], MARK, shown[start:end], RESET]
+        done = end
+    return "".join([*parts, shown[done:]])
+
+
+def _quoted(token: str) -> str:
+    return f"'{harmless(token)}'"
+
+
+def _all_quoted(tokens: Iterable[str] | None) -> list[str]:
+    return [_quoted(token) for token in tokens or ()]
+
+
+def _known(folder: Path, sae: str) -> Path:
+    names = [path.name for path in sorted(folder.glob("*/"))]
+    if sae not in names:
+        raise ParamsError("SAE", [f"{sae}: there is none of that name{nearest(sae, names)}"])
+    return folder / sae
+
+
+def _rows(folder: Path, contract: Contract, name: str, latent: int) -> list[dict[str, Any]] | None:
+    """The rows of one latent; None where the folder is not complete. Of a large file only the row groups with it are read."""
+    try:
+        read_manifest(folder, contract)
+    except ContractError:
+        return None
+    with pq.ParquetFile(folder / name) as file:
+        groups = [group for group in range(file.num_row_groups) if _may_hold(file, group, latent)]
+        found = [_of_latent(file.read_row_group(group), latent) for group in groups if _holds(file, group, latent)]
+    return pa.concat_tables(found).to_pylist() if found else []
+
+
+def _may_hold(file: pq.ParquetFile, group: int, latent: int) -> bool:
+    statistics = file.metadata.row_group(group).column(file.schema_arrow.get_field_index("latent")).statistics
+    return statistics is None or not statistics.has_min_max or statistics.min <= latent <= statistics.max
+
+
+def _holds(file: pq.ParquetFile, group: int, latent: int) -> bool:
+    return bool(np.any(file.read_row_group(group, columns=["latent"])["latent"].to_numpy() == latent))
+
+
+def _of_latent(table: pa.Table, latent: int) -> pa.Table:
+    return table.filter(pc.field("latent") == latent)

@@ -1,0 +1,50 @@
+"""Fixed windows: those of the grid, as they are."""
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from latentry.sampling.base import Windows, first_of_each
+from latentry.sampling.grid import Grid
+from latentry.sampling.windows import ActivatingWindows, Firing, decile_of, grid_firing
+
+
+class FixedCut:
+    """Every window is one of the grid."""
+
+    def __init__(self, grid: Grid, window_of: Int32[np.ndarray, " position"]) -> None:
+        """`window_of` as `windows.looked_up` gives it."""
+        self._grid, self._window_of = grid, window_of
+
+    def activating(self, firing: Firing) -> ActivatingWindows:
+        """The grid windows in which it fires; of those with equal text, the first in the corpus.
+
+        For equal texts only the few windows are looked at whose text is repeated in the corpus.
+        """
+        found = grid_firing(firing, self._window_of)
+        windows, peak = found.windows, found.peak
+        repeated = np.flatnonzero(self._grid.repeated.take(windows))
+        texts, first = np.unique(self._grid.text_id[windows[repeated]], return_index=True)
+        if texts.size < repeated.size:
+            fresh = np.ones(windows.size, dtype=bool)
+            fresh[np.delete(repeated, first)] = False
+            windows, peak = windows[fresh], peak[fresh]
+        return ActivatingWindows(
+            n_grid=found.windows.size,
+            window=windows,
+            cut=None,
+            peak=peak,
+            decile=decile_of(peak),
+            texts=texts,
+        )
+
+    def around(self, windows: Int64[np.ndarray, " n"], rng: np.random.Generator) -> Int64[np.ndarray, " n"]:  # noqa: ARG002
+        """The windows' own starts; nothing is drawn."""
+        return self._grid.starts[windows]
+
+    def texts(self, windows: Windows) -> Int64[np.ndarray, " n"]:
+        """The first window of the corpus with the same text."""
+        return self._grid.text_id[windows.window]
+
+    def first_of_each(self, windows: Windows) -> Int64[np.ndarray, " kept"]:
+        """The first of each text; windows of the grid have no tokens in common."""
+        return first_of_each(self.texts(windows))

@@ -1,0 +1,36 @@
+"""What sampling takes from finished folders of other stages, as their contracts say it stands there."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32
+from safetensors import safe_open
+
+from latentry.contracts import SAE, Contract
+from latentry.errors import ContractError
+from latentry.store import manifest_digest, read_manifest
+
+
+def decoder_rows(sae: Path) -> Float32[np.ndarray, "latent d_in"]:
+    """The decoder of `data/saes/<S>`, one row per latent.
+
+    Raises:
+        ContractError: the SAE is not complete.
+    """
+    read_manifest(sae, SAE)
+    with safe_open(sae / "sae_weights.safetensors", framework="np") as weights:
+        return weights.get_tensor("W_dec").astype(np.float32)
+
+
+def verify_same_tokens(folder: Path, contract: Contract, tokens: Path) -> None:
+    """Check that a folder was made from the tokens that are there now: positions of other tokens are other places.
+
+    Raises:
+        ContractError: it was made from others, of another tokenizer or corpus.
+    """
+    made_from, there = read_manifest(folder, contract).inputs.get(tokens.as_posix()), manifest_digest(tokens)
+    if made_from != there:
+        raise ContractError(
+            f"{folder}: was made from tokens {str(made_from)[:12]}, in {tokens} are {there[:12]} (another tokenizer, corpus or"
+            f" context); positions would mean other places; rerun `dvc repro {contract.stage}`"
+        )

@@ -1,0 +1,188 @@
+"""Neighbour contrasts: windows of the most similar latents in which this one is silent: what else they share does not tell.
+
+Similarity is the Jaccard index of the positions where two latents fire, or the cosine of their decoder rows.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Protocol
+
+import numpy as np
+from jaxtyping import Float32, Int64, UInt64
+from pydantic import Field
+from scipy.sparse import csr_array
+
+from latentry.randomness import rng_for
+from latentry.registry import ContrastConfig
+from latentry.sampling.base import Activations, SourceInputs, Wanted, Windows, in_turns
+from latentry.sampling.grid import Grid
+
+SPARE = 6
+"""Draws from each neighbour in the first round, as a multiple of its share: mostly enough are silent and of this split."""
+MANY = 8
+"""As many times more draws in the second round, from those that were short."""
+SIMILARITIES_AT_ONCE = 4_000_000
+"""Numbers of one similarity matrix in memory."""
+DECIMALS = 5
+"""Similarities are rounded, and of equal ones the first latent comes first: their last bits depend on the latents computed together."""
+
+
+class Config(ContrastConfig):
+    """How near latents are found."""
+
+    by: Literal["jaccard", "cosine"] = "jaccard"
+    """`jaccard`: of firing positions; `cosine`: of decoder rows."""
+    n_neighbours: Annotated[int, Field(ge=1)] = 10
+    """Latents that supply windows, equally many each."""
+    max_activations: Annotated[int, Field(ge=1)] = 25_000_000
+    """Activations compared by `jaccard`: all where there are no more (exact), else those at a seeded sample of positions; 20 bytes each."""
+
+    @property
+    def reads_decoder(self) -> bool:
+        """By cosine it does."""
+        return self.by == "cosine"
+
+    def source(self, contrasts: object) -> str:  # noqa: ARG002
+        """With the kind of similarity: the two are not comparable."""
+        return f"{self.kind}_{self.by}"
+
+
+class Similarity(Protocol):
+    """How near every latent is to some."""
+
+    def rows(self, latents: Int64[np.ndarray, " asked"]) -> Float32[np.ndarray, "asked latent"]:
+        """Similarity of each asked latent to all; zero or less where there is none."""
+        ...
+
+
+def build(config: Config, inputs: SourceInputs) -> "Neighbours":
+    """The source, with what similarities are computed from."""
+    similarity = Cosine(inputs.decoder()) if config.by == "cosine" else Jaccard.of(inputs, config.max_activations)
+    return Neighbours(inputs.grid, inputs.store, similarity, config.n_neighbours)
+
+
+class Neighbours:
+    """Windows of similar latents, by turns, the most similar latent first."""
+
+    def __init__(self, grid: Grid, store: Activations, similarity: Similarity, n_neighbours: int) -> None:
+        self._grid, self._store, self._similarity, self._n_neighbours = grid, store, similarity, n_neighbours
+        self._known: dict[int, Int64[np.ndarray, " neighbour"]] = {}
+        self._read: tuple[int, list[UInt64[np.ndarray, " n"]]] = (-1, [])
+
+    def draw(self, wanted: Wanted) -> Windows:
+        """Equally many windows of each neighbour, uniformly; where one has too few, the others give more."""
+        neighbours = self._neighbours(wanted)
+        positions = self._positions(wanted.latent, neighbours)
+        share = -(-wanted.n // max(neighbours.size, 1))
+        drawn = Windows.none()
+        for n_draws in (SPARE * share, MANY * SPARE * share, None):
+            short = np.flatnonzero(_counts(drawn, neighbours) < share)
+            lists = [self._some_windows(positions[one], n_draws, wanted.rng) for one in short.tolist()]
+            drawn = _offered(wanted, drawn, lists, neighbours[short], neighbours)
+        if drawn.starts.size < wanted.n:
+            lists = [self._some_windows(position, None, wanted.rng) for position in positions]
+            drawn = _offered(wanted, drawn, lists, neighbours, neighbours)
+        return drawn.taken(slice(wanted.n))
+
+    def _neighbours(self, wanted: Wanted) -> Int64[np.ndarray, " neighbour"]:
+        if wanted.latent not in self._known:
+            at_once = max(1, SIMILARITIES_AT_ONCE // self._store.width)
+            parts = [wanted.block[first : first + at_once] for first in range(0, len(wanted.block), at_once)]
+            self._known = {
+                latent: most_similar(row, latent, self._n_neighbours)
+                for part in parts
+                for latent, row in zip(part, self._similarity.rows(np.array(part)), strict=True)
+            }
+        return self._known[wanted.latent]
+
+    def _positions(self, latent: int, neighbours: Int64[np.ndarray, " neighbour"]) -> list[UInt64[np.ndarray, " n"]]:
+        """Where each neighbour fires; kept for the latent's other split."""
+        if self._read[0] != latent:
+            self._read = (latent, [self._store.read(neighbour)[0] for neighbour in neighbours.tolist()])
+        return self._read[1]
+
+    def _some_windows(self, position: UInt64[np.ndarray, " n"], n: int | None, rng: np.random.Generator) -> Int64[np.ndarray, " drawn"]:
+        """Grid windows in which a latent fires, from `n` draws of its positions, or all of them; in random order.
+
+        A position counts only if it is the first of its window, so that all windows are equally likely. One that comes
+        twice is as if it came once.
+        """
+        if n is None or not position.size:
+            window = np.unique(self._grid.window_of[position])
+            return rng.permutation(window[window >= 0].astype(np.int64))
+        entry = rng.integers(position.size, size=n)
+        window, before = self._grid.window_of[position[entry]], self._grid.window_of[position[entry - 1]]
+        return window[(window >= 0) & ((window != before) | (entry == 0))].astype(np.int64)
+
+
+def _offered(
+    wanted: Wanted,
+    drawn: Windows,
+    lists: Sequence[Int64[np.ndarray, " window"]],
+    suppliers: Int64[np.ndarray, " list"],
+    neighbours: Int64[np.ndarray, " neighbour"],
+) -> Windows:
+    """What was drawn, and what may be used of the suppliers' windows, all of it in turns of the neighbours."""
+    if not lists:
+        return drawn
+    both = wanted.extended(drawn, np.concatenate(lists), np.repeat(suppliers, [windows.size for windows in lists]))
+    return both.taken(in_turns((both.supplier[:, None] == neighbours).argmax(axis=1)))
+
+
+def _counts(drawn: Windows, neighbours: Int64[np.ndarray, " neighbour"]) -> Int64[np.ndarray, " neighbour"]:
+    return (drawn.supplier[:, None] == neighbours).sum(axis=0)
+
+
+def most_similar(similarity: Float32[np.ndarray, " latent"], latent: int, n: int) -> Int64[np.ndarray, " neighbour"]:
+    """The latents of largest positive similarity, itself left out; of equal ones the first."""
+    rounded = np.round(similarity, DECIMALS)
+    rounded[latent] = 0
+    n = min(n, rounded.size - 1)
+    if n < 1:
+        return np.zeros(0, dtype=np.int64)
+    least = max(np.partition(rounded, rounded.size - n)[rounded.size - n], np.finfo(np.float32).tiny)
+    candidates = np.flatnonzero(rounded >= least)
+    return candidates[np.argsort(-rounded[candidates], kind="stable")][:n]
+
+
+class Jaccard:
+    """c_ij / (c_i + c_j - c_ij) for the positions at which latents i and j fire, from a sparse product."""
+
+    def __init__(self, by_latent: csr_array) -> None:
+        """Ones at [latent, position]."""
+        self._by_latent = by_latent
+        self._by_position = csr_array(by_latent.T.tocsr())
+        self._counts = np.diff(by_latent.indptr).astype(np.float32)
+
+    @classmethod
+    def of(cls, inputs: SourceInputs, max_activations: int) -> "Jaccard":
+        """Of all activations, or of those at as many positions, drawn by the seed, as hold `max_activations`."""
+        n_positions, share = inputs.token_set.tokens.size, max_activations / max(int(inputs.firing_counts.sum()), 1)
+        compared = np.ones(n_positions, dtype=bool)
+        if share < 1:
+            compared = rng_for(inputs.seed, "compared positions").random(n_positions, dtype=np.float32) < share
+        column = np.cumsum(compared, dtype=np.int32) - 1
+        columns = []
+        for latent in range(inputs.store.width):
+            position = inputs.store.read(latent)[0].astype(np.int64)
+            columns.append(column[position[compared[position]]])
+        indptr = np.concatenate([[0], np.cumsum([part.size for part in columns])])
+        indices = np.concatenate(columns)
+        shape = (inputs.store.width, int(column[-1]) + 1)
+        return cls(csr_array((np.ones(indices.size, dtype=np.float32), indices, indptr), shape=shape))
+
+    def rows(self, latents: Int64[np.ndarray, " asked"]) -> Float32[np.ndarray, "asked latent"]:
+        """As `Similarity.rows`."""
+        both = (self._by_latent[latents] @ self._by_position).toarray()
+        return both / np.maximum(self._counts[latents][:, None] + self._counts - both, 1)
+
+
+class Cosine:
+    """Cosine of decoder rows; their scale does not matter."""
+
+    def __init__(self, decoder: Float32[np.ndarray, "latent d_in"]) -> None:
+        rows = decoder.astype(np.float32)
+        self._unit_rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+
+    def rows(self, latents: Int64[np.ndarray, " asked"]) -> Float32[np.ndarray, "asked latent"]:
+        """As `Similarity.rows`."""
+        return self._unit_rows[latents] @ self._unit_rows.T

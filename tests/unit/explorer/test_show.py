@@ -1,0 +1,93 @@
+"""One latent's page in a terminal: what stands on it, what a hostile text cannot do, and what is said when parts are missing."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from latentry.errors import ParamsError
+from latentry.explorer.show import MARK, RESET, harmless, latent_page
+from made_up_study import HOSTILE, make_study
+
+SAE = "topk-1k"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_study(tmp_path_factory.mktemp("study"), n_latents=15, widths={"1k": 1024}) / "data"
+
+
+def ok_latent(data: Path) -> int:
+    rows = pq.read_table(data / "examples" / SAE / "latents.parquet").to_pylist()
+    return next(row["latent"] for row in rows if row["status"] == "ok")
+
+
+def plain(data: Path, latent: int) -> list[str]:
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in latent_page(data, SAE, latent)]
+
+
+def test_the_page_holds_statistics_examples_contrasts_explanations_and_scores(data: Path) -> None:
+    lines = plain(data, ok_latent(data))
+    page = "\n".join(lines)
+    assert f"latent {ok_latent(data)} of {SAE}  ok" in page
+    for shown in ("' whale' 40%", "' ship'", "examples by decile", "explain", "held out", "contrasts: random", "lexical:", "AUROC"):
+        assert shown in page
+    deciles = [int(line.split()[0]) for line in lines if re.match(r" +\d+ (explain|held out)", line)]
+    assert deciles == sorted(deciles, reverse=True)
+    assert len(deciles) == 10
+
+
+def test_marked_stretches_are_coloured_and_nothing_else_of_the_text_changes(data: Path) -> None:
+    latent = ok_latent(data)
+    rows = pq.read_table(data / "examples" / SAE / "examples.parquet").to_pylist()
+    row = next(row for row in rows if row["latent"] == latent and row["split"] == "explain" and row["rank"] == 1)
+    line = next(line for line in latent_page(data, SAE, latent) if row["text"] in re.sub(r"\x1b\[[0-9;]*m", "", line))
+    marks = zip(row["marks"][::2], row["marks"][1::2], strict=True)
+    assert re.findall(f"{re.escape(MARK)}(.*?){re.escape(RESET)}", line) == [row["text"][start:end] for start, end in marks]
+
+
+def test_a_text_cannot_steer_the_terminal_and_keeps_its_length(data: Path) -> None:
+    hostile = "a\x1b[2J\x07\r\n\x9b31m\u202eb\u2066\tc"
+    shown = harmless(hostile)
+    assert len(shown) == len(hostile)
+    assert shown.isprintable()
+    assert "\u202e" in HOSTILE
+    assert "\u202e" not in "".join(latent_page(data, SAE, ok_latent(data)))
+    assert harmless("日本 👩\u200d👧 שלום e\u0301  x") == "日本 👩\u200d👧 שלום e\u0301  x"
+
+
+def test_a_latent_without_examples_says_why_and_one_not_looked_at_that(data: Path) -> None:
+    rows = pq.read_table(data / "examples" / SAE / "latents.parquet").to_pylist()
+    dead = next(row["latent"] for row in rows if row["status"] == "dead")
+    assert "dead did not fire often enough" in plain(data, dead)[0]
+
+
+def test_what_is_not_there_yet_is_left_out_with_what_to_run(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data / "latents" / SAE, tmp_path / "latents" / SAE)
+    page = "\n".join(latent_page(tmp_path, SAE, ok_latent(data)))
+    assert "not among the latents looked at" in page
+    assert f"dvc repro examples@{SAE}" in page
+
+
+def test_an_unknown_sae_or_latent_is_refused_by_name(data: Path) -> None:
+    with pytest.raises(ParamsError, match=r"topk-2k: there is none of that name; did you mean 'topk-1k'"):
+        list(latent_page(data, "topk-2k", 0))
+    with pytest.raises(ParamsError, match=r"999999: topk-1k has no such latent"):
+        list(latent_page(data, SAE, 999_999))
+
+
+def test_showing_loads_no_torch_and_prints_without_colour_into_a_pipe(data: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['latentry', 'show', sys.argv[1], sys.argv[2]]\n"
+        "from latentry.cli import commands\n"
+        "commands(standalone_mode=False)\n"
+        "assert 'torch' not in sys.modules"
+    )
+    command = [sys.executable, "-c", code, SAE, str(ok_latent(data))]
+    found = subprocess.run(command, cwd=data.parent, capture_output=True, text=True, check=True)
+    assert "examples by decile" in found.stdout
+    assert "\x1b" not in found.stdout
