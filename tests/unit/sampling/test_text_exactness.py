@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokeniz
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from latentry.corpora.tokenise import rows_of
+from latentry.corpora.tokenise import tokenised
 from latentry.errors import CorpusError
 from latentry.prompts import marked, neutral, unmarked
 from latentry.records import Document, Kind, Split
@@ -89,11 +89,8 @@ def tokenizer_of(kind: str) -> PreTrainedTokenizerFast:
 
 def pieces_of(text: str, kind: str) -> list[tuple[int, int, int]]:
     """Id, first character and one past the last of each token, as the stage `tokens` has them."""
-    tokenizer = tokenizer_of(kind)
-    n = len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1
-    settings = {"tokens_per_document": None, "separator": None, "special_tokens": ()}
-    rows = rows_of([Document(name="one", text=text)], tokenizer, context=n, n_tokens=n, **settings)
-    return [*zip(rows.tokens[0, :-1].tolist(), rows.text_start[0, :-1].tolist(), rows.text_end[0, :-1].tolist(), strict=True)]
+    ((_, pieces),) = tokenised([Document(name="one", text=text)], tokenizer_of(kind), None)
+    return [tuple(piece) for piece in pieces.tolist()]
 
 
 def token_set_of(text: str, kind: str) -> PlantedTokens:
