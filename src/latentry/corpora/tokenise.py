@@ -3,6 +3,7 @@
 How they fill rows and shards is `token_shards.py`'s. Every token is told by its id: 0 is an id, None is none.
 """
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -99,8 +100,18 @@ def _pieces(batch: Sequence[Document], tokenizer: Any, limit: int | None) -> Ite
     )
     for document, ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
         spans = np.fromiter(chain.from_iterable(offsets[:limit]), dtype=np.int64).reshape(-1, 2)
-        trimmed = _trimmed(document.text, spans[:, 0], spans[:, 1])
-        yield document, np.column_stack([np.array(ids[:limit], dtype=np.int64), trimmed, spans[:, 1]])
+        start, end = spans[:, 0], _with_marks(document.text, spans[:, 0], spans[:, 1])
+        yield document, np.column_stack([np.array(ids[:limit], dtype=np.int64), _trimmed(document.text, start, end), end])
+
+
+def _with_marks(text: str, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Where each token ends, with the combining marks after it that are no token's: a normaliser has joined them to its letter."""
+    following = np.append(start[1:], len(text))
+    end = end.copy()
+    for token in np.flatnonzero(following > end):
+        while end[token] < following[token] and unicodedata.combining(text[end[token]]):
+            end[token] += 1
+    return end
 
 
 def _trimmed(text: str, start: np.ndarray, end: np.ndarray) -> np.ndarray:
