@@ -45,8 +45,8 @@ def bare_encoder(study: Study, width: int, x: torch.Tensor) -> float:
 def main() -> None:
     """Bare and ours in turn; the ratios are medians over the rounds, each of one round's two runs."""
     with scratch() as folder:
-        n_layers, n_contexts = (4, 32) if QUICK else (16, 128)
-        study = Study(folder=folder, d_in=576, n_layers=n_layers, n_contexts=n_contexts, context=256, vocabulary=49152)
+        n_layers, n_contexts, vocabulary = (4, 64, 8192) if QUICK else (16, 128, 49152)
+        study = Study(folder=folder, d_in=576, n_layers=n_layers, n_contexts=n_contexts, context=256, vocabulary=vocabulary)
         lay_out(study)
         for width in WIDTHS:
             lay_out_sae(study, width)

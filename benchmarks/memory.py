@@ -16,7 +16,7 @@ from synthetic import Study, activations, latents, lay_out, lay_out_sae, line, s
 from latentry.runtime import use_threads
 
 QUICK = bool(os.environ.get("QUICK"))
-TOKENS = (16_384, 65_536, 262_144) if QUICK else (262_144, 1_048_576, 4_194_304)
+TOKENS = (16_384, 65_536, 131_072) if QUICK else (262_144, 1_048_576, 4_194_304)
 WIDTHS = (4096, 65536) if QUICK else (4096, 65536, 1_048_576)
 TOKENS_OF_WIDTHS = 8192 if QUICK else 98_304
 CONTEXT = 128

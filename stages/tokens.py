@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from latentry.atomic import told_when_full
 from latentry.contracts import TOKENS
 from latentry.corpora.token_shards import write_tokens
 from latentry.corpora.tokenise import load_tokenizer
@@ -25,7 +26,8 @@ def main() -> None:
         if not making:
             return
         tokenizer = load_tokenizer(model)
-        tokenizer.save_pretrained(making.path("tokenizer"))
+        with told_when_full(making.path("tokenizer")):
+            tokenizer.save_pretrained(making.path("tokenizer"))
         write_tokens(corpus.documents(), tokenizer, params.tokens, making, shard_contexts=params.run.shard_contexts)
         n = making.counts
         click.echo(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from safetensors import SafetensorError
 
-from latentry.errors import LatentryError, MemoryShortError
+from latentry.errors import LatentryError, MemoryShortError, ParamsError
 
 if TYPE_CHECKING:
     import torch
@@ -46,13 +46,25 @@ def use_threads(threads: int | None) -> None:
 
 
 def device_of(wanted: str) -> "torch.device":
-    """`auto` is the first accelerator there is, else the CPU."""
+    """`auto` is the first accelerator there is, else the CPU.
+
+    Raises:
+        ParamsError: it is no device of this machine.
+    """
     import torch
 
-    if wanted != "auto":
-        return torch.device(wanted)
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return found or torch.device("cpu")
+    try:
+        if wanted == "auto":
+            found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+            return found or torch.device("cpu")
+        device = torch.device(wanted)
+        torch.empty(0, device=device)
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
+    except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without that kind of device
+        reason = str(error).splitlines()[0]
+        raise ParamsError("params.yaml", [f"run.device: {wanted!r} is no device ({reason}); auto, cpu, cuda or cuda:1"]) from error
+    return device
 
 
 @contextmanager

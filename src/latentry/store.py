@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
-from latentry.atomic import beside, write_atomic
+from latentry.atomic import beside, remove_leftovers, require_room, write_atomic
 from latentry.contracts import Contract
 from latentry.errors import ContractError
 from latentry.rows import fitted, records_of, table_of
@@ -250,10 +250,9 @@ def work(
             if stale.is_dir() and stale != folder:
                 shutil.rmtree(stale)
         folder.mkdir(exist_ok=True)
+        remove_leftovers(folder)
         making = Work(folder, out, contract)
         yield making
-        for partial in folder.rglob(".*.partial"):
-            partial.unlink()
         files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
         manifest = Manifest(
             contract=contract.name,
@@ -317,8 +316,9 @@ def _move(folder: Path, out: Path) -> None:
     try:
         folder.replace(out)
     except OSError:  # another file system: copy beside, then rename
-        beside = out.with_name(f".{out.name}.moving")
-        shutil.rmtree(beside, ignore_errors=True)
-        shutil.copytree(folder, beside)
-        beside.replace(out)
+        copied = out.with_name(f".{out.name}.moving")
+        shutil.rmtree(copied, ignore_errors=True)
+        require_room(copied, sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()))
+        shutil.copytree(folder, copied)
+        copied.replace(out)
         shutil.rmtree(folder)

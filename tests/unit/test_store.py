@@ -183,11 +183,43 @@ def small_disk(tmp_path):
 def test_a_full_disk_names_the_path_what_is_needed_and_what_is_free_and_keeps_what_was_committed(small_disk):
     making = Work(small_disk, small_disk / "out", MODEL)
     making.write_arrays("one", {"x": np.zeros(2_000_000, dtype=np.uint8)})
-    with pytest.raises(OSError, match=r"cannot write .*/two: No space left on device \(the file needs 3\.0 MB, 2\.\d MB are free there\)"):
+    with pytest.raises(OSError, match=r"cannot write .*/two: No space left on device \(it needs 3\.0 MB, 2\.\d MB are free there\)"):
         making.write_arrays("two", {"x": np.zeros(3_000_000, dtype=np.uint8)})
     with pytest.raises(OSError, match=r"cannot write .*/three: No space left on device \(2\.\d MB are free there\)"):
         making.write_file("three", lambda path: path.write_bytes(bytes(3_000_000)))
     assert [path.name for path in small_disk.iterdir()] == ["one"]
+
+
+def test_a_result_that_does_not_fit_on_the_disk_of_its_place_says_so_and_stays_where_it_is(small_disk):
+    def big(out: Path) -> None:
+        with work(out, NOTES, cell="note@big", params={}) as making:
+            if making and not making.has("big"):
+                making.write_arrays("big", {"x": np.zeros(9_000_000, dtype=np.uint8)})
+
+    with pytest.raises(OSError, match=r"cannot write .*No space left on device \(it needs 9\.0 MB, [34]\.\d MB are free there\)"):
+        big(small_disk / "out")
+    assert not list(small_disk.iterdir())
+    big(Path("elsewhere"))
+    assert (Path("elsewhere") / "big").stat().st_size > 9_000_000
+
+
+def test_what_a_killed_library_left_is_no_part_of_the_result():
+    with pytest.raises(KeyboardInterrupt), work(Path("out"), NOTES, cell="note@one", params={}) as making:
+        making.write_table("notes.parquet", [{"number": 1}])
+        (making.folder / ".tmpBLDOyW").write_text("half a shard of safetensors")
+        (making.folder / ".x.7.partial").write_text("half a file of ours")
+        raise KeyboardInterrupt
+    with work(Path("out"), NOTES, cell="note@one", params={}) as making:
+        assert making.has("notes.parquet")
+    assert sorted(path.name for path in Path("out").iterdir()) == ["manifest.json", "notes.parquet"]
+
+
+def test_every_kind_of_file_may_be_read_by_whoever_may_read_the_folder(tmp_path):
+    making = Work(tmp_path, tmp_path / "out", NOTES)
+    making.write_arrays("arrays", {"x": np.zeros(3)})
+    making.write_json("json", {})
+    (tmp_path / "plain").write_text("")
+    assert {path.stat().st_mode for path in tmp_path.iterdir() if path.is_file()} == {(tmp_path / "plain").stat().st_mode}
 
 
 @pytest.mark.parametrize("write", ["arrays", "text"])
