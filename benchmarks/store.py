@@ -7,13 +7,11 @@ are mapped or cached is the kernel's to drop.
 
 import os
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from peak import Peak
 
 from latentry.contracts import LATENTS
 from latentry.latents.latent_store import LatentStore, merge_segments, segment_name, write_segment
@@ -26,32 +24,6 @@ SEGMENT_TOKENS = 65_536
 """`run.shard_contexts` of 512 contexts of 128 tokens."""
 N_READ, N_REPEATS = 1_000, 5
 ROOT = Path(__file__).parents[1]
-
-
-class Peak(threading.Thread):
-    """The largest anonymous memory of this process while it was watched, looked at every 20 ms."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.n_bytes, self._over = 0, threading.Event()
-
-    def run(self) -> None:
-        """Look until told to stop."""
-        while not self._over.wait(0.02):
-            status = Path("/proc/self/status").read_text()
-            self.n_bytes = max(self.n_bytes, 1024 * int(status.split("RssAnon:")[1].split()[0]))
-
-    @classmethod
-    @contextmanager
-    def watched(cls) -> Iterator["Peak"]:
-        """Watch while the block runs."""
-        peak = cls()
-        peak.start()
-        try:
-            yield peak
-        finally:
-            peak._over.set()
-            peak.join()
 
 
 def firings(rng: np.random.Generator, first: int, n_tokens: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

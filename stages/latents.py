@@ -75,7 +75,14 @@ def _gated(job: EncodeJob, params: Params) -> dict[str, Any]:
     recorded = json.loads((job.sae / EVALUATION_FILE).read_text(encoding="utf-8"))
     held_out = np.flatnonzero(held_out_contexts(read.n_contexts, params.evaluation.contexts / read.n_contexts, params.seed))
     measured = reconstruction(sae, read, held_out, block=job.block_latents, batch_tokens=job.batch_tokens)
-    in_use = InUse(subject=(params.subject.model,), subject_digest=content_digest(job.model), module=read.module, side=read.side)
+    in_use = InUse(
+        subject=(params.subject.model,),
+        subject_digest=content_digest(job.model),
+        module=read.module,
+        side=read.side,
+        begins_with_bos=TokenSet(job.tokens).begins_with_bos,
+        context=read.context,
+    )
     return gate(sae, measured, in_use, max_fvu=params.gate.max_fvu, recorded=recorded)
 
 

@@ -6,13 +6,13 @@ import click
 import numpy as np
 
 from latentry.activations.opened import open_activations
-from latentry.contracts import SAE, TOKENS
+from latentry.contracts import SAE
 from latentry.corpora.token_set import TokenSet
 from latentry.params import load_params
 from latentry.registry import variant
 from latentry.runtime import device_of, run_stage, use_threads
 from latentry.saes.evaluation import EVALUATION_FILE, cross_entropy, evaluation_record, held_out_contexts, reconstruction
-from latentry.store import content_digest, read_manifest, work
+from latentry.store import content_digest, work
 from latentry.subjects.causal_lm import hookpoints_of, load_subject
 
 
@@ -43,7 +43,7 @@ def main(name: str) -> None:
             np.flatnonzero(~held_out),
             seed=params.seed,
             folder=making.folder,
-            metadata=metadata | {"prepend_bos": _begins_with_bos(token_set)},
+            metadata=metadata | {"prepend_bos": token_set.begins_with_bos},
             checkpoint_tokens=run.shard_contexts * read.context,
             device=str(device),
         )
@@ -60,12 +60,6 @@ def main(name: str) -> None:
         making.counts.update(n_training_tokens=n_trained, n_evaluation_tokens=measured.n_tokens)
         recovered = "nothing to recover" if ce.recovered is None else f"recovered {ce.recovered:.3f}"
         click.echo(f"sae@{name}: L0 {measured.l0:.1f}, FVU {measured.fvu:.3f}, CE {recovered}, dead {measured.dead_fraction:.1%}")
-
-
-def _begins_with_bos(token_set: TokenSet) -> bool:
-    """As params say; where they say nothing, whether the tokenizer put a special token before every row."""
-    asked = read_manifest(token_set.folder, TOKENS).params["tokens"]["prepend_bos"]
-    return bool(token_set.special[:, 0].all()) if asked is None else asked
 
 
 if __name__ == "__main__":

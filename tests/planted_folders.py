@@ -30,6 +30,7 @@ def token_folder(out: Path, tokens: np.ndarray, special: np.ndarray | None = Non
     def fill(making: Work) -> None:
         arrays = {"tokens": tokens.astype(np.uint32), "document": zeros.astype(np.int32), "text_start": zeros, "text_end": zeros}
         making.write_arrays("shard-00000.safetensors", arrays | {"special": special.astype(np.uint8)})
+        making.counts["begins_with_bos"] = False
         making.write_table("documents.parquet", [{"document": i, "name": str(i), "text": text} for i, text in enumerate(texts)])
 
     return finish(out, TOKENS, fill)

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import pickle
 
 import pytest
 
@@ -88,9 +87,3 @@ def test_a_stage_that_ends_well_ends_with_0_and_a_fault_of_ours_is_not_hidden():
 def test_a_named_device_is_taken_as_named():
     assert str(device_of("cpu")) == "cpu"
     assert device_of("auto").type in {"cpu", "cuda", "mps", "xpu"}
-
-
-@pytest.mark.parametrize("error", [ParamsError("params.yaml", ["a: is wrong", "b: is missing"]), GateError("does not fit")])
-def test_an_error_comes_back_from_another_process_as_it_was(error):
-    again = pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes, made in this line)
-    assert (type(again), str(again)) == (type(error), str(error))

@@ -18,7 +18,9 @@ class TokenSet:
         Raises:
             ContractError: the folder holds no complete tokens of this version.
         """
-        names = [name for name in read_manifest(folder, TOKENS).files if name.startswith("shard-")]
+        manifest = read_manifest(folder, TOKENS)
+        self._counts = manifest.counts
+        names = [name for name in manifest.files if name.startswith("shard-")]
         self.folder = folder
         self._arrays: dict[str, np.ndarray] = {}
         self._columns: dict[str, list[str]] = {}
@@ -26,6 +28,11 @@ class TokenSet:
         self._shard_contexts, self.context = _shape(self._shards[0])
         self.n_contexts: int = self._shard_contexts * (len(self._shards) - 1) + _shape(self._shards[-1])[0]
         """Number of rows."""
+
+    @property
+    def begins_with_bos(self) -> bool:
+        """Whether every row begins with BOS."""
+        return self._counts["begins_with_bos"]
 
     def rows(self, first: int, last: int) -> np.ndarray:
         """Tokens of contexts first..last, last exclusive, u32[context, position]; reads no others."""

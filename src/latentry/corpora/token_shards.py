@@ -79,8 +79,9 @@ def write_tokens(documents: Iterable[Document], tokenizer: Any, settings: TokenS
     """
     n_contexts = max(1, round(settings.n_tokens / settings.context))
     shards = [min(shard_contexts, n_contexts - first) for first in range(0, n_contexts, shard_contexts)]
+    layout = layout_of(tokenizer, settings)
     if not making.has(DOCUMENTS):
-        plan = _Plan(settings=settings, layout=layout_of(tokenizer, settings), shards=shards)
+        plan = _Plan(settings=settings, layout=layout, shards=shards)
         _write_shards(plan, documents, tokenizer, making)
         making.write_file(DOCUMENTS, lambda path: _join(path, [making.path(_part(number)) for number in range(len(shards))]))
     for part in making.folder.glob("documents-*.parquet"):
@@ -88,6 +89,7 @@ def write_tokens(documents: Iterable[Document], tokenizer: Any, settings: TokenS
     n_special = sum(_n_special(making.path(_shard(number))) for number in range(len(shards)))
     n_documents = pq.read_metadata(making.path(DOCUMENTS)).num_rows
     making.counts.update(n_contexts=n_contexts, n_tokens=n_contexts * settings.context, n_special=n_special, n_documents=n_documents)
+    making.counts["begins_with_bos"] = bool(layout.beginning)
 
 
 def _write_shards(plan: _Plan, documents: Iterable[Document], tokenizer: Any, making: Work) -> None:

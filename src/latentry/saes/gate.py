@@ -30,6 +30,10 @@ class InUse:
     """Module name of the hookpoint, such as `model.layers.15`."""
     side: str
     """`input` or `output` of that module."""
+    begins_with_bos: bool
+    """Whether every context begins with BOS."""
+    context: int
+    """Tokens in a context."""
 
 
 @dataclass(slots=True)
@@ -57,6 +61,7 @@ def gate(
     _check_l0(found, at_training.get("l0"), sae.provenance.get("k"))
     _check_subject(found, metadata, in_use)
     _check_hookpoint(found, metadata, in_use)
+    _check_contexts(found, metadata, in_use)
     if found.faults and not sae.baseline:
         raise GateError(
             "\n".join([f"SAE {sae.name!r} at hookpoint {sae.hookpoint!r} does not fit:", *(f"  - {fault}" for fault in found.faults)])
@@ -143,6 +148,20 @@ def _check_hookpoint(found: _Findings, metadata: Mapping[str, Any], in_use: InUs
         )
     else:
         found.not_checked.append(f"hookpoint: the SAE's file names {named!r}, which does not translate to a module of this subject")
+
+
+def _check_contexts(found: _Findings, metadata: Mapping[str, Any], in_use: InUse) -> None:
+    """A SAE is applied to contexts such as it was trained on: with BOS or without, and no longer."""
+    begins, longest = metadata.get("prepend_bos"), metadata.get("context_size")
+    if begins is None:
+        found.not_checked.append("BOS: the SAE's file does not say whether contexts began with it")
+    elif begins != in_use.begins_with_bos:
+        with_or_without = "with" if begins else "without"
+        found.faults.append(f"the SAE was trained on contexts {with_or_without} BOS: set `tokens.prepend_bos` to {str(begins).lower()}")
+    if longest is None:
+        found.not_checked.append("context length: the SAE's file names none")
+    elif in_use.context > longest:
+        found.faults.append(f"contexts have {in_use.context} tokens, the SAE was trained on {longest}: lower `tokens.context` to that")
 
 
 _LENS = re.compile(r"blocks\.(\d+)\.hook_(resid_pre|resid_post|mlp_out|attn_out)$")

@@ -149,7 +149,7 @@ def load_subject(folder: Path, hookpoints: Sequence[Hookpoint], *, dtype: str, d
     """Load from a local folder, in evaluation mode, on one device; hookpoints are checked before the weights are read.
 
     Raises:
-        HookpointError: a module is not in the subject.
+        HookpointError: a module is not in the subject, or gives no activations.
         SourceError: the weights are quantised by a method that cannot be loaded here.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -161,7 +161,9 @@ def load_subject(folder: Path, hookpoints: Sequence[Hookpoint], *, dtype: str, d
     else:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
         model.to(device)
-    return Subject(model.eval().requires_grad_(False), hookpoints, device, method)
+    subject = Subject(model.eval().requires_grad_(False), hookpoints, device, method)
+    subject.activations(np.zeros((2, 3), dtype=np.uint32))  # two rows: what is one for all, such as rotary angles, is told from activations
+    return subject
 
 
 def module_names(folder: Path) -> list[str]:

@@ -110,7 +110,7 @@ def test_where_shards_are_cut_changes_no_row(tmp_path, shard_contexts):
         assert np.array_equal(one, other)
     tables = [pq.read_table(folder / "documents.parquet") for folder in folders]
     assert tables[0].to_pylist() == tables[1].to_pylist()
-    assert counts[0] == counts[1] == {"n_contexts": 41, "n_tokens": 16 * 41, "n_special": 41 + 7, "n_documents": 8}
+    assert counts[0] == counts[1] == {"n_contexts": 41, "n_tokens": 16 * 41, "n_special": 41 + 7, "n_documents": 8, "begins_with_bos": True}
 
 
 @pytest.mark.parametrize("room", range(2 * N_SHARDS + 1))

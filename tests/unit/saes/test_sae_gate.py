@@ -8,8 +8,15 @@ from latentry.saes.evaluation import Reconstruction
 from latentry.saes.gate import InUse, gate
 from planted_saes import identity_sae
 
-HERE = InUse(subject=("smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"), subject_digest="a" * 64, module="model.layers.15", side="output")
-OURS = {"model_name": "smollm2", "subject_digest": "a" * 64, "hf_hook_name": "model.layers.15"}
+HERE = InUse(
+    subject=("smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"),
+    subject_digest="a" * 64,
+    module="model.layers.15",
+    side="output",
+    begins_with_bos=False,
+    context=128,
+)
+OURS = {"model_name": "smollm2", "subject_digest": "a" * 64, "hf_hook_name": "model.layers.15", "prepend_bos": False, "context_size": 128}
 RECORDED = {"fvu": 0.2, "l0": 32.0, "n_training_tokens": 1000}
 
 
@@ -47,6 +54,8 @@ def test_figures_out_of_bounds_stop_it_with_the_figures_and_the_bounds(figures, 
     ("metadata", "said"),
     [
         ({**OURS, "subject_digest": "b" * 64}, "trained on subject weights bbbbbbbbbbbb"),
+        ({**OURS, "prepend_bos": True}, "contexts with BOS: set `tokens.prepend_bos` to true"),
+        ({**OURS, "context_size": 64}, "contexts have 128 tokens, the SAE was trained on 64: lower `tokens.context`"),
         ({"model_name": "SmolLM2-135M", "hf_hook_name": "model.layers.15"}, "names subject 'SmolLM2-135M'"),
         ({**OURS, "hf_hook_name": "model.layers.16"}, r"names hookpoint 'model\.layers\.16'"),
         ({**OURS, "hf_hook_name": None, "hook_name": "blocks.15.hook_resid_pre"}, "hook_resid_pre"),
@@ -75,6 +84,8 @@ def test_with_nothing_recorded_it_says_which_checks_it_could_not_make():
         "digest of the subject's weights",
         "name of the subject",
         "hookpoint",
+        "BOS",
+        "context length",
     ]
 
 
