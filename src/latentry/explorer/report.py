@@ -79,7 +79,7 @@ def settings_of(params: Any) -> dict[str, str]:
         "Explainers": ", ".join(params.explainers),
         "Scorers": ", ".join(params.scorers),
         "Models asked": models or "none",
-        "Latents asked for": f"{params.examples.n_latents} of each SAE",
+        "Latents asked for": f"{params.examples.n_latents or 'all'} of each SAE",
         "Seed": str(params.seed),
     }
 

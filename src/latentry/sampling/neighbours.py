@@ -22,6 +22,8 @@ MANY = 8
 """As many times more draws in the second round, from those that were short."""
 SIMILARITIES_AT_ONCE = 4_000_000
 """Numbers of one similarity matrix in memory."""
+POSITIONS_AT_ONCE = 65536
+"""Positions of one latent whose other latents are in memory."""
 DECIMALS = 5
 """Similarities are rounded, and of equal ones the first latent comes first: their last bits depend on the latents computed together."""
 
@@ -172,8 +174,20 @@ class Jaccard:
 
     def rows(self, latents: Int64[np.ndarray, " asked"]) -> Float32[np.ndarray, "asked latent"]:
         """As `Similarity.rows`."""
-        both = (self._by_latent[latents] @ self._by_position).toarray()
+        both = np.stack([self._fires_with(latent) for latent in latents.tolist()]).astype(np.float32)
         return both / np.maximum(self._counts[latents][:, None] + self._counts - both, 1)
+
+    def _fires_with(self, latent: int) -> Int64[np.ndarray, " latent"]:
+        """At how many positions of one latent each latent fires: its row of the sparse product, several times faster than scipy's."""
+        both = np.zeros(self._counts.size, dtype=np.int64)
+        positions = self._by_latent.indices[self._by_latent.indptr[latent] : self._by_latent.indptr[latent + 1]]
+        for first in range(0, positions.size, POSITIONS_AT_ONCE):
+            part = positions[first : first + POSITIONS_AT_ONCE]
+            begin = self._by_position.indptr.take(part)
+            n_latents = self._by_position.indptr.take(part + 1) - begin
+            entry = np.arange(n_latents.sum()) + np.repeat(begin - (np.cumsum(n_latents) - n_latents), n_latents)
+            both += np.bincount(self._by_position.indices.take(entry), minlength=both.size)
+        return both
 
 
 class Cosine:

@@ -8,7 +8,10 @@ import multiprocessing
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
+
+from latentry.errors import LatentryError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -20,7 +23,11 @@ _function: Callable[[Any], Any] | None = None
 
 
 def in_order(function: Callable[[T], R], items: Iterable[T], processes: int) -> Generator[R, None, None]:
-    """`function` of every item, in their order; an exception in a process is raised here."""
+    """`function` of every item, in their order; an exception in a process is raised here.
+
+    Raises:
+        LatentryError: a process was ended from outside.
+    """
     if processes == 1 or "fork" not in multiprocessing.get_all_start_methods():
         yield from map(function, items)
         return
@@ -33,6 +40,10 @@ def in_order(function: Callable[[T], R], items: Iterable[T], processes: int) -> 
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise LatentryError(
+            f"examples: one of {processes} processes ended before its work, mostly for want of memory; lower `run.processes` and run again"
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -72,7 +72,7 @@ def study_of(params: Params) -> Study:
         scorers=tuple(params.scorers),
         judge=", ".join(dict.fromkeys(models)) or "none",
         seed=params.seed,
-        n_latents=str(params.examples.n_latents),
+        n_latents=str(params.examples.n_latents or "all"),
     )
 
 
