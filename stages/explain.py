@@ -29,7 +29,7 @@ def main(name: str) -> None:
     with work(Path("data/explanations", name), EXPLANATIONS, cell=f"explain@{name}", params=declared, inputs=[examples, *models]) as making:
         if not making:
             return
-        pool = open_pool(params.clients, params.run_of, str(device_of(params.run.device)))
+        pool = open_pool(params.clients, params.run_of, params.run.budget, str(device_of(params.run.device)))
         asked = latents_for(read_table(examples, EXAMPLES, "latents.parquet"), read_examples(examples))
         explanations = []
         for explainer, config in params.explainers.items():

@@ -55,7 +55,7 @@ def main(name: str, scorer: str) -> None:
 
 def _scorer(params: Params, scorer: str, label: str) -> Scorer:
     config, device = params.scorers[scorer], str(device_of(params.run.device))
-    pool = open_pool(params.clients, params.run_of, device)
+    pool = open_pool(params.clients, params.run_of, params.run.budget, device)
 
     def embedder(model: str) -> Embedder:
         return Embedder(Path("data/models", model), device, params.run.embedding_batch, cache_folder("embeddings") / "embeddings.sqlite")

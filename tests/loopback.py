@@ -52,6 +52,7 @@ class Run:
     timeout_s: float = 10.0
     key_env: str | None = None
     batch: int = 4
+    price: Any = None
 
 
 def request(text: str, **wanted: Any) -> Request:
@@ -92,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        asked = body["messages"][-1]["content"]
+        asked = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
         server = self.server
         with server.lock:
             before = server.calls[asked]

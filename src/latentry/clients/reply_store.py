@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from latentry.clients.ledger import Ledger
 from latentry.errors import ContractError
 from latentry.records import Reply, Request, Status
 from latentry.store import digest_of
@@ -19,6 +20,7 @@ from latentry.store import digest_of
 VERSION = 1
 """Of the file's format."""
 
+_LASTING = (Status.OK, Status.TRUNCATED, Status.REFUSED)
 _FILE = "replies.sqlite"
 _WAIT_S = 120
 """How long to wait for another process that is writing; a commit takes milliseconds."""
@@ -44,7 +46,10 @@ class Totals:
 def reply_key(identity: Mapping[str, Any], request: Request) -> str:
     """Key of a reply: everything that it depends on."""
     messages = [[message.role, message.content] for message in request.messages]
-    return digest_of([dict(identity), messages, request.max_tokens, float(request.temperature), request.sample, list(request.alternatives)])
+    asked = [dict(identity), messages, request.max_tokens, float(request.temperature), request.sample, list(request.alternatives)]
+    # Wants of later versions stand in the key only where there are any, so that older replies keep theirs.
+    wants = {name: value for name in ("schema", "continuation") if (value := getattr(request, name))}
+    return digest_of([*asked, wants] if wants else asked)
 
 
 class ReplyStore:
@@ -58,6 +63,7 @@ class ReplyStore:
         """
         self.path = folder / _FILE
         folder.mkdir(parents=True, exist_ok=True)
+        self.ledger = Ledger(folder)
         self._lock = threading.Lock()
         try:
             self._connection = _opened(self.path)
@@ -74,9 +80,9 @@ class ReplyStore:
     def keep(self, replies: Mapping[str, Reply]) -> dict[str, Reply]:
         """Commit replies, and give them as they stand in the store: with their key, or as another process kept them first.
 
-        Replies with status CLIENT_ERROR are given back, and not kept.
+        Replies with status CLIENT_ERROR or UNSUPPORTED are given back, and not kept.
         """
-        lasting = {key: reply for key, reply in replies.items() if reply.status is not Status.CLIENT_ERROR}
+        lasting = {key: reply for key, reply in replies.items() if reply.status in _LASTING}
         rows = [(key, _json(reply), reply.prompt_tokens, reply.reply_tokens) for key, reply in lasting.items()]
         with self._lock, self._connection:
             new = self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?)", rows).rowcount
@@ -90,7 +96,8 @@ class ReplyStore:
         return Totals(calls=calls, prompt_tokens=prompt_tokens, reply_tokens=reply_tokens)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Let the files go."""
+        self.ledger.close()
         self._connection.close()
 
     def _select(self, columns: str, keys: Iterable[str]) -> list[tuple[Any, ...]]:
@@ -126,4 +133,5 @@ def _json(reply: Reply) -> str:
 
 def _reply(key: str, text: str) -> Reply:
     values = json.loads(text)
-    return Reply(**{**values, "status": Status(values["status"]), "key": key})
+    restored = {"status": Status(values["status"]), "continuation": tuple(values.get("continuation", ())), "key": key}
+    return Reply(**{**values, **restored})

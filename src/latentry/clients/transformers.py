@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from latentry.clients.base import ClientRun, client_error
 from latentry.clients.batch_run import NOTHING, BatchRun, Prefix, Tokens, common_beginning, float32_logits
 from latentry.errors import LatentryError, NumericsError, ParamsError
-from latentry.records import Reply, Request, Status
+from latentry.records import Message, Reply, Request, Status
 from latentry.registry import VariantConfig
 from latentry.store import digest_of, manifest_digest
 
@@ -59,9 +59,13 @@ class TransformersClient:
         self._shared = NOTHING
         """What all requests of the call begin with."""
 
+    def n_tokens(self, messages: Sequence[Message]) -> int:
+        """Tokens of a prompt, by the model's own tokenizer and chat template."""
+        return len(self._prompt(messages))
+
     def batches(self, requests: Sequence[Request], size: int) -> list[list[int]]:
         """Batches that need the least work: of like length, or of like beginning. Learns what all requests share."""
-        prompts = [self._prompt(request) for request in requests]
+        prompts = [self._prompt(request.messages) for request in requests]
         shared = common_beginning(prompts)
         if shared != self._shared.tokens:
             self._shared = Prefix(shared, ())
@@ -81,8 +85,8 @@ class TransformersClient:
         """
         import torch
 
-        prompts = [self._prompt(request) for request in requests]
-        fitting = [i for i, prompt in enumerate(prompts) if len(prompt) < self._longest]
+        prompts = [self._prompt(request.messages) for request in requests]
+        fitting = [i for i, prompt in enumerate(prompts) if len(prompt) < self.longest]
         try:
             with torch.inference_mode():
                 answered = self._answer([requests[i] for i in fitting], [prompts[i] for i in fitting]) if fitting else []
@@ -95,7 +99,7 @@ class TransformersClient:
 
     def _too_long(self, prompt: Tokens) -> Reply:
         return client_error(
-            f"prompt of {len(prompt)} tokens exceeds the model's {self._longest}, of which the reply needs one", self._weights
+            f"prompt of {len(prompt)} tokens exceeds the model's {self.longest}, of which the reply needs one", self._weights
         )
 
     def _answer(self, requests: Sequence[Request], prompts: Sequence[Tokens]) -> list[Reply]:
@@ -135,7 +139,7 @@ class TransformersClient:
     def _written(self, requests: Sequence[Request], prompts: Sequence[Tokens], run: BatchRun, logits: "Tensor") -> list[Reply]:
         """Writes until each row has its end or its limit; rows that are done leave the batch."""
         choosers = [_chooser(request) for request in requests]
-        limits = [min(request.max_tokens, self._longest - len(prompt)) for request, prompt in zip(requests, prompts, strict=True)]
+        limits = [min(request.max_tokens, self.longest - len(prompt)) for request, prompt in zip(requests, prompts, strict=True)]
         written: list[list[int]] = [[] for _ in requests]
         ended = [False] * len(requests)
         rows = list(range(len(requests)))
@@ -176,8 +180,8 @@ class TransformersClient:
         run.read()
         return Prefix(tokens, run.layers())
 
-    def _prompt(self, request: Request) -> Tokens:
-        turns = [{"role": message.role, "content": message.content} for message in request.messages]
+    def _prompt(self, messages: Sequence[Message]) -> Tokens:
+        turns = [{"role": message.role, "content": message.content} for message in messages]
         return tuple(self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False))
 
     @cached_property
@@ -201,7 +205,7 @@ class TransformersClient:
         return model.to(self._device).eval()
 
     @cached_property
-    def _longest(self) -> int:
+    def longest(self) -> int:
         """Tokens of prompt and reply together that the model was made for."""
         from transformers import AutoConfig
 

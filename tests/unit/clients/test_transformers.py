@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
-    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
@@ -23,8 +21,8 @@ from latentry.clients.reply_store import ReplyStore
 from latentry.clients.transformers import Config, build
 from latentry.records import Message, Request, Status
 from loopback import Run, request
+from tiny_tokenizer import byte_tokenizer
 
-TEMPLATE = "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>assistant\n{% endif %}"
 LONGEST = 400
 SIZES = {
     "vocab_size": 259,
@@ -42,15 +40,6 @@ SIZES = {
 CLOSE = 2e-5
 """float32 sums in another order."""
 SHARED = "Worked examples that every request begins with, long enough to be worth running once. "
-
-
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate(["<s>", "</s>", "<pad>", *alphabet])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", chat_template=TEMPLATE)
 
 
 @pytest.fixture(scope="module", params=["llama", "qwen2"])
