@@ -9,11 +9,9 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import tenacity
-
 from latentry.clients.base import AsyncClient, ClientRun, TransientError, client_error
 from latentry.clients.counting import most_tokens
-from latentry.clients.ledger import Budget, Spent, call, is_limited
+from latentry.clients.ledger import Budget, Charge, Spent, call, is_limited
 from latentry.clients.progress import Progress
 from latentry.clients.reply_store import ReplyStore
 from latentry.errors import BudgetError, EndpointError, LatentryError
@@ -74,10 +72,12 @@ class EndpointCalls:
                 return
             reply = await self._one(request)
             spent = self._cost(reply)
+            charge = Charge(client=self._terms.client, spent=spent - reserved)
+            self._replies |= self._store.keep({} if reply is None else {key: reply}, charge)
             if reply is not None:
-                self._replies |= self._store.keep({key: reply})
                 self._shown.add(1, spent)
-            self._settle(spent - reserved)
+            self._n_in_flight -= 1
+            self._settled.set()
 
     async def _reserve(self, request: Request) -> Spent | None:
         """What is charged of the call before it is sent; None when the budget does not allow it, not even alone."""
@@ -98,12 +98,6 @@ class EndpointCalls:
                 await self._settled.wait()
         return None
 
-    def _settle(self, difference: Spent) -> None:
-        self._n_in_flight -= 1
-        if difference != NOTHING:
-            self._store.ledger.add(self._terms.client, difference)
-        self._settled.set()
-
     def _most(self, request: Request) -> Spent:
         return call(most_tokens(request.messages), request.max_tokens, self._terms.run.price)
 
@@ -123,7 +117,7 @@ class EndpointCalls:
     async def _one(self, request: Request) -> Reply | None:
         """The reply, or the row's failure after all retries; None when the endpoint turned out unusable."""
         try:
-            reply = await self._tries()(self._call, request)
+            reply = await self._tried(request)
         except EndpointError as error:
             self._give_up(error)
             return None
@@ -135,25 +129,23 @@ class EndpointCalls:
         self._n_down_in_row = 0
         return reply
 
-    async def _call(self, request: Request) -> Reply:
-        if self._stop.is_set():
-            raise TransientError("not asked: the endpoint turned out unusable")
-        return await self._client.answer(request)
+    async def _tried(self, request: Request) -> Reply:
+        """The reply; failures that may pass are tried again, after waits that grow."""
+        attempt = 0
+        while True:
+            attempt += 1
+            if self._stop.is_set():
+                raise TransientError("not asked: the endpoint turned out unusable")
+            try:
+                return await self._client.answer(request)
+            except TransientError as error:
+                if attempt > self._terms.run.retries:
+                    raise
+                await self._sleep(self._wait_s(attempt, error.retry_after_s))
 
-    def _tries(self) -> tenacity.AsyncRetrying:
-        return tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type(TransientError),
-            stop=lambda state: self._stop.is_set() or state.attempt_number > self._terms.run.retries,
-            wait=self._wait_s,
-            sleep=self._sleep,
-            reraise=True,
-        )
-
-    def _wait_s(self, state: tenacity.RetryCallState) -> float:
-        growing = self._terms.first_wait_s * 2 ** (state.attempt_number - 1) * random.uniform(0.75, 1.25)
-        error = state.outcome.exception() if state.outcome else None
-        asked = error.retry_after_s if isinstance(error, TransientError) else 0.0
-        return min(max(growing, asked), LONGEST_WAIT_S)
+    def _wait_s(self, attempt: int, asked_s: float) -> float:
+        growing = self._terms.first_wait_s * 2 ** (attempt - 1) * random.uniform(0.75, 1.25)
+        return min(max(growing, asked_s), LONGEST_WAIT_S)
 
     async def _sleep(self, seconds: float) -> None:
         try:

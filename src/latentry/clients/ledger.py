@@ -6,16 +6,11 @@ true: several processes together never pass a budget; a call that a kill cut off
 
 import sqlite3
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
-from latentry.errors import ContractError
-
-_FILE = "spending.sqlite"
-_WAIT_S = 120
-_TABLE = """
+TABLE = """
 CREATE TABLE IF NOT EXISTS spending (
     client TEXT PRIMARY KEY, calls INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL, reply_tokens INTEGER NOT NULL, usd REAL NOT NULL
 ) WITHOUT ROWID
@@ -105,26 +100,19 @@ def is_limited(budget: Budget) -> bool:
     return any(limit is not None for limit in (budget.calls, budget.tokens, budget.usd))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What to add to a client's spending; less than nothing corrects what was charged before."""
+
+    client: str
+    spent: Spent
+
+
 class Ledger:
-    """The spending of a project, in one file."""
+    """The spending of a project, in the reply store's file."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open the file in the folder of replies, or begin one.
-
-        Raises:
-            ContractError: the file is no such ledger.
-        """
-        path = folder / _FILE
-        self._lock = threading.Lock()
-        self._connection = sqlite3.connect(path, timeout=_WAIT_S, check_same_thread=False, isolation_level=None)
-        try:
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.execute(_TABLE)
-        except sqlite3.DatabaseError as error:
-            raise ContractError(
-                f"{path}: is no ledger of spending ({error}); move it away, and `run.budget` counts from 0 again"
-            ) from error
+    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock) -> None:
+        self._connection, self._lock = connection, lock
 
     def spent(self) -> Spent:
         """All of it, calls in flight under a budget at their most."""
@@ -137,32 +125,24 @@ class Ledger:
             rows = self._connection.execute("SELECT client, calls, prompt_tokens, reply_tokens, usd FROM spending").fetchall()
         return {name: _spent(sums) for name, *sums in rows}
 
-    def add(self, client: str, spent: Spent) -> None:
-        """Charge, or correct what was charged."""
-        with self._lock:
-            self._add(client, spent)
-
     def reserve(self, client: str, most: Spent, budget: Budget) -> str:
         """Charge a call at its most, unless that would pass a limit, which is then named."""
-        with self._lock:
+        with self._lock, self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             limit = exceeded(self._sum() + most, budget)
             if not limit:
-                self._add(client, most)
-            self._connection.execute("COMMIT")
+                self.write(Charge(client=client, spent=most))
         return limit
 
-    def close(self) -> None:
-        """Let the file go."""
-        self._connection.close()
-
-    def _add(self, client: str, spent: Spent) -> None:
-        self._connection.execute(_ADD, (client, spent.calls, spent.prompt_tokens, spent.reply_tokens, spent.usd))
+    def write(self, charge: Charge) -> None:
+        """Charge within the transaction that is open; the caller holds the lock."""
+        spent = charge.spent
+        self._connection.execute(_ADD, (charge.client, spent.calls, spent.prompt_tokens, spent.reply_tokens, spent.usd))
 
     def _sum(self) -> Spent:
         return _spent(self._connection.execute(f"SELECT {_SUMS} FROM spending").fetchone())
 
 
-def _spent(sums: "tuple[int, int, int, float] | list[float]") -> Spent:
+def _spent(sums: Sequence[float]) -> Spent:
     calls, prompt_tokens, reply_tokens, usd = sums
     return Spent(calls=int(calls), prompt_tokens=int(prompt_tokens), reply_tokens=int(reply_tokens), usd=float(usd))

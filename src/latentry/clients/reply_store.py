@@ -1,6 +1,6 @@
 """The memory of replies: what was answered once is never asked, or paid for, again.
 
-One SQLite file, safe with several processes; values are JSON. Always true: a reply stands in it exactly as it first
+One SQLite file, with what was spent (`ledger.py`), safe with several processes; values are JSON. Always true: a reply stands in it exactly as it first
 came, also when another process asked the same at the same time, and a failure that may pass never stands in it.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentry.clients.ledger import Ledger
+from latentry.clients import ledger
+from latentry.clients.ledger import Charge, Ledger
 from latentry.errors import ContractError
 from latentry.records import Reply, Request, Status
 from latentry.store import digest_of
@@ -63,7 +64,6 @@ class ReplyStore:
         """
         self.path = folder / _FILE
         folder.mkdir(parents=True, exist_ok=True)
-        self.ledger = Ledger(folder)
         self._lock = threading.Lock()
         try:
             self._connection = _opened(self.path)
@@ -71,21 +71,24 @@ class ReplyStore:
             raise ContractError(
                 f"{self.path}: is no reply store that can be read ({error}); move it away to begin a new one (its replies are paid again)"
             ) from error
+        self.ledger = Ledger(self._connection, self._lock)
 
     def find(self, keys: Iterable[str]) -> dict[str, Reply]:
         """The replies there are among these keys."""
         rows = self._select("key, reply", keys)
         return {key: _reply(key, text) for key, text in rows}
 
-    def keep(self, replies: Mapping[str, Reply]) -> dict[str, Reply]:
-        """Commit replies, and give them as they stand in the store: with their key, or as another process kept them first.
+    def keep(self, replies: Mapping[str, Reply], charge: Charge | None = None) -> dict[str, Reply]:
+        """Commit replies with what they cost, and give them as they stand in the store: with their key, or as another process kept them first.
 
         Replies with status CLIENT_ERROR or UNSUPPORTED are given back, and not kept.
         """
         lasting = {key: reply for key, reply in replies.items() if reply.status in _LASTING}
         rows = [(key, _json(reply), reply.prompt_tokens, reply.reply_tokens) for key, reply in lasting.items()]
         with self._lock, self._connection:
-            new = self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?)", rows).rowcount
+            new = self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?)", rows).rowcount if rows else 0
+            if charge is not None:
+                self.ledger.write(charge)
         standing = self.find(lasting) if new < len(rows) else {}
         return {key: standing.get(key) or dataclasses.replace(reply, key=key) for key, reply in replies.items()}
 
@@ -96,8 +99,7 @@ class ReplyStore:
         return Totals(calls=calls, prompt_tokens=prompt_tokens, reply_tokens=reply_tokens)
 
     def close(self) -> None:
-        """Let the files go."""
-        self.ledger.close()
+        """Let the file go."""
         self._connection.close()
 
     def _select(self, columns: str, keys: Iterable[str]) -> list[tuple[Any, ...]]:
@@ -121,6 +123,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = NORMAL")
     with connection:
         connection.execute(_TABLE)
+        connection.execute(ledger.TABLE)
         connection.execute(f"PRAGMA user_version = {VERSION}")
     return connection
 

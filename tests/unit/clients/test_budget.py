@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from latentry.clients import pool
-from latentry.clients.ledger import Ledger, Spent, call
+from latentry.clients.ledger import Spent, call
 from latentry.clients.progress import shown
-from latentry.errors import BudgetError, ContractError
+from latentry.clients.reply_store import ReplyStore
+from latentry.errors import BudgetError
 from latentry.sections import Budget, Price
 from loopback import Answer, completion, failure, loopback, request
 
@@ -49,7 +50,7 @@ def test_replies_that_the_store_has_need_no_budget(pool_at):
 def test_failed_calls_are_not_charged(pool_at, tmp_path):
     with loopback(lambda text, before: failure(500, "oops") if text == "q1" or not before else completion("fine")) as server:
         pool_at(server.url, budget=Budget(calls=4), retries=2, price=PRICE).asker("judge", "test")(asked(4))
-    spent = Ledger(tmp_path / "replies").by_client()["judge"]
+    spent = ReplyStore(tmp_path / "replies").ledger.by_client()["judge"]
     assert (spent.calls, spent.prompt_tokens, spent.reply_tokens, round(spent.usd, 6)) == (3, 21, 9, 3.9)
 
 
@@ -93,16 +94,10 @@ def test_several_processes_together_never_pass_a_budget(tmp_path):
 
 
 def test_a_call_that_a_kill_cut_off_stays_charged(tmp_path):
-    ledger = Ledger(tmp_path)
-    assert not ledger.reserve("judge", call(100, 10, PRICE), Budget(tokens=200))
-    ledger.close()
-    assert Ledger(tmp_path).reserve("judge", call(100, 10, PRICE), Budget(tokens=200)) == "tokens (200)"
-
-
-def test_a_file_that_is_no_ledger_is_named(tmp_path):
-    (tmp_path / "spending.sqlite").write_bytes(b"this is no ledger " * 100)
-    with pytest.raises(ContractError, match=r"spending\.sqlite"):
-        Ledger(tmp_path)
+    killed = ReplyStore(tmp_path)
+    assert not killed.ledger.reserve("judge", call(100, 10, PRICE), Budget(tokens=200))
+    killed.close()
+    assert ReplyStore(tmp_path).ledger.reserve("judge", call(100, 10, PRICE), Budget(tokens=200)) == "tokens (200)"
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_a_folder_without_tokenizer_is_named(pool_at, tmp_path):
 
 def test_a_web_page_everywhere_is_no_endpoint(pool_at):
     page = Answer(body="<!DOCTYPE html><html><body>Welcome</body></html>", is_html=True)
-    with loopback(lambda *_: page) as server, pytest.raises(EndpointError, match="web page.*base_url") as raised:
+    with loopback(lambda *_: page) as server, pytest.raises(EndpointError, match=r"web page.*base_url") as raised:
         pool_at(server.url, retries=0).asker("judge", "test")([request(f"q{i}") for i in range(9)])
     assert raised.value.exit_code == 3
 
