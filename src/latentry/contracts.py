@@ -144,6 +144,7 @@ EXAMPLES = Contract(
             spans=_i32s,
             marks=_i32s,
         ),
+        "promoted.parquet": _schema(latent=pa.uint32(), promoted_tokens=_strings, suppressed_tokens=_strings),
     },
 )
 

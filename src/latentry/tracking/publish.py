@@ -65,7 +65,9 @@ def track(params: Params, root: Path, here: Path = Path(), port: int = PORT) -> 
 
 def study_of(params: Params) -> Study:
     """What all runs of a study have in common."""
-    asked = dict.fromkeys(getattr(entry, "client", None) for entry in (*params.explainers.values(), *params.scorers.values()))
+    asked = dict.fromkeys(
+        getattr(entry, role, None) for entry in (*params.explainers.values(), *params.scorers.values()) for role in ("client", "judge")
+    )
     models = [str(getattr(params.clients[name], "model", name)) for name in asked if name]
     return Study(
         saes=tuple(params.saes),
