@@ -70,6 +70,8 @@ class Loopback(ThreadingHTTPServer):
         """The rule gets the last message's text and how often it was asked before."""
         super().__init__(("127.0.0.1", 0), _Handler)
         self.rule = rule
+        self.prompt_tokens: Callable[[Mapping[str, Any]], int] | None = None
+        """Counts the tokens of a request's body, where the usage told is to be true."""
         self.calls: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
         self.authorizations: set[str] = set()
@@ -109,6 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             with server.lock:
                 server.in_flight -= 1
+        if server.prompt_tokens is not None and isinstance(answer.body, dict) and "usage" in answer.body:
+            answer.body["usage"] = {"prompt_tokens": server.prompt_tokens(body), "completion_tokens": 1}
         self._send(answer)
 
     def _send(self, answer: Answer) -> None:

@@ -40,6 +40,23 @@ def check() -> None:
 
 
 @commands.command()
+@click.option("--dry-run", is_flag=True, help="Only name the cells.")
+def retry(dry_run: bool) -> None:
+    """Ask again for what failed for the moment: run the cells that hold such rows, then what follows from them."""
+    from latentry.retry import failed_cells
+
+    failed = failed_cells(load_params())
+    for cell in failed:
+        click.echo(f"{cell.cell}: {cell.n_failed:,} of {cell.n_rows:,} rows failed for the moment")
+    if not failed:
+        click.echo("nothing to retry: no row failed for the moment")
+    if failed and not dry_run:
+        again = ["dvc", "repro", "--force", "--single-item", *(cell.cell for cell in failed)]
+        code = subprocess.run(again, check=False).returncode
+        raise SystemExit(code or subprocess.run(["dvc", "repro"], check=False).returncode)
+
+
+@commands.command()
 def track() -> None:
     """Publish results to MLflow; what is there already is left alone."""
     from latentry.tracking.publish import track as publish

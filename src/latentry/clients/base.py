@@ -73,6 +73,11 @@ class CountingClient(Protocol):
         ...
 
     @property
+    def counts_exactly(self) -> bool:
+        """Whether it counts by the model's own tokenizer."""
+        ...
+
+    @property
     def longest(self) -> int | None:
         """Tokens of prompt and reply together that the model takes; None: unknown."""
         ...

@@ -56,13 +56,14 @@ class TokenCounter:
 
 def likely_tokens(messages: Sequence[Message]) -> int:
     """More tokens than a prompt of any language takes, by its bytes."""
-    return int(_n_bytes(messages) / BYTES_PER_TOKEN) + TOKENS_PER_TURN * len(messages) + TOKENS_PER_PROMPT
+    return int(n_bytes(messages) / BYTES_PER_TOKEN) + TOKENS_PER_TURN * len(messages) + TOKENS_PER_PROMPT
 
 
 def most_tokens(messages: Sequence[Message]) -> int:
     """As many tokens as a prompt can take at all: one a byte."""
-    return _n_bytes(messages) + TOKENS_PER_TURN * len(messages) + TOKENS_PER_PROMPT
+    return n_bytes(messages) + TOKENS_PER_TURN * len(messages) + TOKENS_PER_PROMPT
 
 
-def _n_bytes(messages: Sequence[Message]) -> int:
+def n_bytes(messages: Sequence[Message]) -> int:
+    """Bytes of what a prompt says, in UTF-8."""
     return sum(len(message.content.encode("utf-8", "replace")) for message in messages)

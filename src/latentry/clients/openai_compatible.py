@@ -66,6 +66,7 @@ class OpenAICompatible:
             "extra_body": config.extra_body,
         } | ({} if config.api == "chat" else {"api": config.api})
         self.longest = config.context
+        self.counts_exactly = config.tokenizer is not None
         self._counter = TokenCounter(Path(config.tokenizer) if config.tokenizer else None, name, is_chat=config.api == "chat")
         self._config, self._endpoint = config, endpoint
         self._reader = OpenAIReader(endpoint, config.model, key_env)

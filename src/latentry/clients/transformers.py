@@ -56,6 +56,7 @@ class TransformersClient:
         self._folder, self._name, self._dtype, self._device, self._lower = folder, name, dtype, device, lower
         self._weights = manifest_digest(folder)
         self.identity: Mapping[str, Any] = {"kind": kind, "weights": self._weights, "dtype": dtype}
+        self.counts_exactly = True
         self._shared = NOTHING
         """What all requests of the call begin with."""
 

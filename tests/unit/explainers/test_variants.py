@@ -107,7 +107,9 @@ def test_a_latent_of_several_tokens_is_unsupported_with_the_share_of_the_first()
     assert row.text == 'the token "tax"'
 
 
-@pytest.mark.parametrize(("token", "name"), [("\n\n", "line break"), (" ", "blank"), (",", '"," (comma)'), ("税", '"税"'), ("a b", '"a b"')])
+@pytest.mark.parametrize(
+    ("token", "name"), [("\n\n", "line break"), (" ", "blank"), (",", '"," (comma)'), ("税", '"税"'), ("a b", '"a b"')]
+)
 def test_tokens_are_named_as_a_reader_meets_them(token, name):
     assert single_token.named(token) == name
 
@@ -231,7 +233,9 @@ def test_a_file_that_does_not_fit_is_refused_and_says_why(tmp_path, rows, said_o
         fixed_rows(write(tmp_path / "a.json", rows), 1)
 
 
-@pytest.mark.parametrize(("name", "content"), [("a.json", "{"), ("a.jsonl", "{}\n{"), ("a.parquet", "x"), ("a.txt", "x"), ("a.json", "\x00")])
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.json", "{"), ("a.jsonl", "{}\n{"), ("a.parquet", "x"), ("a.txt", "x"), ("a.json", "\x00")]
+)
 def test_a_damaged_file_is_named(tmp_path, name, content):
     (tmp_path / name).write_text(content)
     with pytest.raises(ParamsError, match=name):
