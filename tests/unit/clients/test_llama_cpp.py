@@ -82,9 +82,9 @@ def test_an_explainer_gets_texts_and_the_served_model(url, pool_at):
 @pytest.mark.parametrize("api", ["chat", "completions"])
 def test_a_judge_is_graded_by_the_first_tokens_log_probabilities(url, pool_at, api):
     ask = pool_at(url, concurrency=2, timeout_s=120, config={"api": api}).asker("judge", "test")
-    judgments = detection.build(
-        detection.Config(kind="detection", client="m", max_examples=3), 0, lambda _: ask, lambda _: None
-    ).judge([item("words about taxes")])
+    judgments = detection.build(detection.Config(kind="detection", client="m", max_examples=3), 0, lambda _: ask, lambda _: None).judge(
+        [item("words about taxes")]
+    )
     assert len(judgments) == 6
     assert all(judgment.status is Status.OK and judgment.confidence is not None for judgment in judgments)
     assert len({judgment.confidence for judgment in judgments}) > 1

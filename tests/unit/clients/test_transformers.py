@@ -53,8 +53,8 @@ def folder(request, tmp_path_factory) -> Path:
     return folder
 
 
-def client_of(folder: Path):
-    config = Config(kind="transformers", model=folder.name, dtype="float32")
+def client_of(folder: Path, **settings):
+    config = Config(kind="transformers", model=folder.name, dtype="float32", **settings)
     return build(config, name="judge", run=Run(), models=folder.parent, device="cpu")
 
 
@@ -193,3 +193,48 @@ def test_the_identity_names_weights_and_numbers_not_the_device(folder):
     assert set(one.identity) == {"kind", "weights", "dtype"}
     (folder / "manifest.json").write_text(json.dumps({"contract": "model", "other": 1, "sizes": {}}))
     assert client_of(folder).identity["weights"] != one.identity["weights"]
+
+
+CONTINUED = [asked("a window " * n, continuation=" of the text" * m) for n, m in ((1, 1), (3, 2), (2, 1), (2, 3))]
+CONTINUED += [asked("a window ", continuation=" of the sea"), asked("a window ", continuation="!")]
+
+
+@torch.inference_mode()
+def test_a_continuation_has_the_log_probabilities_of_a_plain_forward_its_first_token_too(folder):
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    client = client_of(folder)
+    client.batches(CONTINUED, 4)
+    for reply, one in zip(client.answer(CONTINUED), CONTINUED, strict=True):
+        prompt = plain_prompt(folder, one)[0].tolist()
+        further = tokenizer.encode(one.continuation, add_special_tokens=False)
+        logprobs = model(torch.tensor([prompt + further])).logits[0].log_softmax(-1)
+        wanted = [float(logprobs[len(prompt) - 1 + place, token]) for place, token in enumerate(further)]
+        assert reply.continuation == pytest.approx(wanted, abs=CLOSE)
+        assert (reply.status, reply.prompt_tokens, reply.reply_tokens) == (Status.OK, len(prompt) + len(further), 0)
+
+
+def test_continuations_change_no_beginning_that_others_use(folder):
+    client = client_of(folder)
+    mixed = [*GRADED, *CONTINUED]
+    client.batches(mixed, 8)
+    first = client.answer(mixed)
+    client.answer(CONTINUED)
+    assert client.answer(mixed) == first
+    alone = [client_of(folder).answer([one])[0] for one in mixed]
+    for one, other in zip(first, alone, strict=True):
+        assert one.continuation == pytest.approx(other.continuation, abs=CLOSE)
+        assert dict(one.alternatives) == pytest.approx(dict(other.alternatives), abs=CLOSE)
+
+
+def test_a_base_model_is_asked_in_plain_text(folder):
+    turns = (Message(role="system", content="S"), Message(role="user", content="Q"))
+    client = client_of(folder, chat=False)
+    assert client.n_tokens(turns) == len("S\n\nQ\n")
+    assert client.identity != client_of(folder).identity
+    (reply,) = client.answer([Request(messages=turns, max_tokens=60)])
+    assert "\n\n" not in reply.text
+
+
+def test_a_continuation_that_does_not_fit_is_a_status(folder):
+    (reply,) = client_of(folder).answer([request("a", continuation="b" * LONGEST)])
+    assert reply.status is Status.CLIENT_ERROR
