@@ -73,7 +73,8 @@ class EndpointCalls:
             reply = await self._one(request)
             spent = self._cost(reply)
             charge = Charge(client=self._terms.client, spent=spent - reserved)
-            self._replies |= self._store.keep({} if reply is None else {key: reply}, charge)
+            usd = spent.usd if self._terms.run.price else None
+            self._replies |= self._store.keep({} if reply is None else {key: reply}, charge, usd)
             if reply is not None:
                 self._shown.add(1, spent)
             self._n_in_flight -= 1

@@ -144,7 +144,7 @@ def answers_in_batches(
         wanted = [keys[i] for i in batch if keys[i] in missing]
         if wanted:
             answers = client.answer([missing[key] for key in wanted])
-            replies |= store.keep(dict(zip(wanted, answers, strict=True)))
+            replies |= store.keep(dict(zip(wanted, answers, strict=True)), usd=0.0)
             shown.add(len(wanted), sum((call(one.prompt_tokens, one.reply_tokens, None) for one in answers), Spent()))
     return replies
 

@@ -58,6 +58,7 @@ def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping
             saes=[{**row, "explainers": _explainers(row["sae"], rows)} for row in saes.to_pylist()],
             scorers=_scorers(rows),
             pairs=tables["pairs.parquet"].to_pylist(),
+            explainer_pairs=tables["explainer_pairs.parquet"].to_pylist(),
             charts=_charts(saes, cells, latents),
             samples=[samples.sae_sample(data, sae, latents, rows, per_sae) for sae in names],
             digests=_digests(data, names),

@@ -54,6 +54,15 @@ def test_failed_calls_are_not_charged(pool_at, tmp_path):
     assert (spent.calls, spent.prompt_tokens, spent.reply_tokens, round(spent.usd, 6)) == (3, 21, 9, 3.9)
 
 
+def test_each_reply_knows_what_it_cost_and_an_unknown_price_makes_an_unknown_total(pool_at, tmp_path):
+    with loopback(after(0)) as server:
+        priced = pool_at(server.url, price=PRICE).asker("judge", "test")(asked(3))
+        unknown = pool_at(server.url).asker("judge", "test")([request("new")])
+    store = ReplyStore(tmp_path / "replies")
+    assert store.totals(reply.key for reply in priced).usd == pytest.approx(3 * 1.3)
+    assert store.totals(reply.key for reply in [*priced, *unknown]).usd is None
+
+
 def test_what_is_spent_without_a_budget_counts_when_there_is_one(pool_at):
     with loopback(after(0)) as server:
         pool_at(server.url).asker("judge", "test")(asked(5))
