@@ -21,6 +21,9 @@ FIRST_WAIT_S = 1.0
 """Wait before the first retry; doubled for each further one."""
 LONGEST_WAIT_S = 60.0
 """Cap of a wait between two tries, also of one that the server asks for."""
+START_APART_S = 0.002
+"""Between the first calls of two workers. Begun at once, all replies come at once too, round after round, and each call waits until
+those of all the others are read."""
 DOWN_AFTER = 8
 """So many requests in a row that found nobody, each after all its retries, and the endpoint counts as down."""
 
@@ -54,7 +57,7 @@ class EndpointCalls:
         """Every reply; after a fatal error those in flight are still waited for and kept, and it is raised."""
         todo = iter(missing.items())
         try:
-            await asyncio.gather(*(self._work(todo) for _ in range(min(self._terms.run.concurrency, len(missing)))))
+            await asyncio.gather(*(self._work(todo, place) for place in range(min(self._terms.run.concurrency, len(missing)))))
         finally:
             await self._client.aclose()
         if self._fatal is not None:
@@ -63,7 +66,8 @@ class EndpointCalls:
             raise self._down(next(iter(self._replies.values())).detail)
         return self._replies
 
-    async def _work(self, todo: Iterator[tuple[str, Request]]) -> None:
+    async def _work(self, todo: Iterator[tuple[str, Request]], place: int) -> None:
+        await asyncio.sleep(place * START_APART_S)
         for key, request in todo:
             if self._stop.is_set():
                 return
