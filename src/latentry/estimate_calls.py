@@ -1,7 +1,8 @@
 """What a run of params.yaml will ask of models before anything is asked: calls, tokens, price, and what it will be able to show.
 
 Explainers and scorers are run as they are, on clients that count and answer nothing. Always true: where a SAE's examples are
-drawn, the number of calls is exact as long as every reply can be read; a reply that the store has is not counted again.
+drawn, the number of calls is exact where every reply can be read and no two explanations are equal, else at most that; a reply
+that the store has is not counted again.
 """
 
 import math

@@ -55,7 +55,7 @@ class TokenCounter:
 
 
 def likely_tokens(messages: Sequence[Message]) -> int:
-    """More tokens than a prompt of any language takes, by its bytes."""
+    """More tokens than a prompt takes in any script that its model knows well, by its bytes."""
     return int(n_bytes(messages) / BYTES_PER_TOKEN) + TOKENS_PER_TURN * len(messages) + TOKENS_PER_PROMPT
 
 

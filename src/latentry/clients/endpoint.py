@@ -54,7 +54,8 @@ class Endpoint:
         import aiohttp
 
         try:
-            async with self._connected().post(f"{self.base_url}/{path}", data=json.dumps(body).encode()) as answer:
+            call = self._connected().post(f"{self.base_url}/{path}", data=json.dumps(body).encode(), allow_redirects=False)
+            async with call as answer:
                 content = await answer.read()
         except TimeoutError:
             raise TransientError(f"{self.base_url}: no answer within {self._timeout_s:g} s") from None
@@ -89,8 +90,6 @@ class Endpoint:
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 connector=aiohttp.TCPConnector(limit=0),  # the pool bounds the calls in flight
                 trust_env=not is_loopback(self.base_url),  # a proxy of the environment is for the world only
-                max_field_size=1 << 15,
-                requote_redirect_url=False,
             )
         return self._session
 

@@ -122,10 +122,13 @@ def test_a_web_page_everywhere_is_no_endpoint(pool_at):
     assert raised.value.exit_code == 3
 
 
-def test_a_redirect_is_not_followed(pool_at):
-    elsewhere = Answer(status=307, body="", headers={"location": "http://elsewhere.example.org/v1"})
-    with loopback(lambda *_: elsewhere) as server, pytest.raises(EndpointError, match=r"elsewhere\.example\.org"):
-        pool_at(server.url).asker("judge", "test")([request("a")])
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_a_redirect_is_not_followed(pool_at, status):
+    with loopback(lambda *_: completion("elsewhere")) as other:
+        elsewhere = Answer(status=status, body="", headers={"location": f"{other.url}/chat/completions"})
+        with loopback(lambda *_: elsewhere) as server, pytest.raises(EndpointError, match="sends us to http://127"):
+            pool_at(server.url).asker("judge", "test")([request("a")])
+        assert not other.bodies
 
 
 def test_an_endpoint_without_log_probabilities_says_so(pool_at):
