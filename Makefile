@@ -13,7 +13,7 @@ export DO_NOT_TRACK := true
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store bench-examples
+.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store bench-examples bench-pool
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -64,6 +64,9 @@ test-all: $(INSTALLED) ## All tests that need no GPU
 
 docs: $(INSTALLED) ## Write the generated part of docs/
 	@python -c 'from pathlib import Path; from latentry.contracts import as_markdown; Path("docs/contracts.md").write_text(as_markdown(), encoding="utf-8")'
+
+bench-pool: $(INSTALLED) ## Share of the possible rate of judge calls, 64 at once; QUICK=1 for under a minute
+	@python benchmarks/pool.py
 
 bench-noop: $(INSTALLED) ## Seconds of `dvc repro` with nothing to do, 5 SAEs x 6 scorers
 	@python benchmarks/noop.py

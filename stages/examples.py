@@ -1,9 +1,13 @@
 """Stage `examples@S`: which latents are looked at, and their windows in two splits that share nothing."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from latentry.activations.positions import kept_in
 from latentry.contracts import ACTIVATIONS, EXAMPLES, LATENTS
@@ -49,6 +53,7 @@ def main(name: str) -> None:
         with making.open_table("examples.parquet") as write:
             chosen = choose_examples(params.seed, params.examples, corpus, write, params.run.processes)
         making.write_table("latents.parquet", chosen.rows)
+        making.write_table("promoted.parquet", promoted_of(latents, chosen.rows))
         making.counts.update(
             n_latents=len(chosen.rows),
             n_ok=chosen.n_ok,
@@ -66,6 +71,12 @@ def _embedder(params: Params, model: str) -> Embedder:
     use_threads(params.run.threads)
     device = str(device_of(params.run.device))
     return Embedder(Path("data/models", model), device, params.run.embedding_batch, cache_folder("embeddings") / "embeddings.sqlite")
+
+
+def promoted_of(latents: Path, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The promoted tokens of the latents looked at, for explainers, which do not read `data/latents`."""
+    table = read_table(latents, LATENTS, "statistics.parquet", ["latent", "promoted_tokens", "suppressed_tokens"])
+    return table.filter(pc.field("latent").isin([row["latent"] for row in rows]))
 
 
 if __name__ == "__main__":

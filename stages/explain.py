@@ -6,7 +6,7 @@ import click
 
 from latentry.clients.pool import open_pool
 from latentry.contracts import EXAMPLES, EXPLANATIONS
-from latentry.explainers.run import explain_all, latents_for
+from latentry.explainers.run import explain_all, facts_of, latents_for
 from latentry.failures import check_failures
 from latentry.params import load_params
 from latentry.records import Status
@@ -29,19 +29,20 @@ def main(name: str) -> None:
     with work(Path("data/explanations", name), EXPLANATIONS, cell=f"explain@{name}", params=declared, inputs=[examples, *models]) as making:
         if not making:
             return
-        pool = open_pool(params.clients, params.run_of, str(device_of(params.run.device)))
+        pool = open_pool(params.clients, params.run_of, params.run.budget, str(device_of(params.run.device)))
+        sae = facts_of(name, getattr(params.saes[name], "width", None), examples)
         asked = latents_for(read_table(examples, EXAMPLES, "latents.parquet"), read_examples(examples))
         explanations = []
         for explainer, config in params.explainers.items():
             label = f"explain@{name} {explainer}"
             built = variant("explainers", config.kind).build(
-                config, explainer, params.seed, lambda client, label=label: pool.asker(client, label)
+                config, explainer, params.seed, lambda client, label=label: pool.asker(client, label), sae
             )
             explanations += explain_all(built, asked, getattr(config, "max_latents", None))
             check_failures([one.status for one in explanations if one.explainer == explainer], params.max_failed_fraction, label)
         making.write_table("explanations.parquet", explanations)
         n_ok = sum(one.status is Status.OK for one in explanations)
-        making.counts.update(n_explanations=len(explanations), n_ok=n_ok)
+        making.counts.update(n_explanations=len(explanations), n_ok=n_ok, served=pool.served())
         click.echo(f"explain@{name}: {n_ok} explanations of {len(explanations)} latents and explainers")
 
 

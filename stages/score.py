@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from latentry.clients.pool import open_pool
+from latentry.clients.pool import ClientPool, open_pool
 from latentry.contracts import EXAMPLES, EXPLANATIONS, SCORES
 from latentry.embeddings import Embedder
 from latentry.failures import check_failures
@@ -34,7 +34,8 @@ def main(name: str, scorer: str) -> None:
     with work(Path("data/scores", name, scorer), SCORES, cell=cell, params=declared, inputs=[examples, explanations, *models]) as making:
         if not making:
             return
-        built = _scorer(params, scorer, cell)
+        pool = open_pool(params.clients, params.run_of, params.run.budget, str(device_of(params.run.device)))
+        built = _scorer(params, scorer, pool, cell)
         ranked = ranked_latents(read_table(examples, EXAMPLES, "latents.parquet"), getattr(config, "max_latents", None))
         asked = [one for one in read_records(explanations, EXPLANATIONS, "explanations.parquet", Explanation) if one.latent in ranked]
         held_out = read_examples(examples, Split.HELD_OUT)
@@ -51,13 +52,12 @@ def main(name: str, scorer: str) -> None:
         making.write_table("judgments.parquet", judgments)
         rows = score_rows(asked, items, judgments, _source(params, built.contrast), params.seed, scorer)
         making.write_table("scores.parquet", rows)
-        making.counts.update(n_judgments=len(judgments), n_scores=len(rows))
+        making.counts.update(n_judgments=len(judgments), n_scores=len(rows), served=pool.served())
         click.echo(f"{cell}: {len(judgments):,} judgments, {len(rows)} scores")
 
 
-def _scorer(params: Params, scorer: str, label: str) -> Scorer:
+def _scorer(params: Params, scorer: str, pool: ClientPool, label: str) -> Scorer:
     config, device = params.scorers[scorer], str(device_of(params.run.device))
-    pool = open_pool(params.clients, params.run_of, device)
 
     def embedder(model: str) -> Embedder:
         return Embedder(Path("data/models", model), device, params.run.embedding_batch, cache_folder("embeddings") / "embeddings.sqlite")

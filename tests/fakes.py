@@ -5,7 +5,7 @@ A rule says what a judge would reply to one request: a text, or log-probabilitie
 
 from collections.abc import Callable, Mapping, Sequence
 
-from latentry.records import Reply, Request, Status
+from latentry.records import Message, Reply, Request, Status
 
 Answer = str | Mapping[str, float] | Reply
 Rule = Callable[[Request], Answer]
@@ -38,9 +38,17 @@ def failed(status: Status, detail: str = "by the test's rule") -> Reply:
     return Reply(status=status, text="", detail=detail, model="fake", key="fake")
 
 
-def ask_by(rule: Rule) -> Callable[[Sequence[Request]], list[Reply]]:
-    """An `Ask` that answers each request by the rule."""
-    return lambda requests: [reply_to(request, rule(request)) for request in requests]
+class ask_by:
+    """An `Ask` that answers each request by the rule; prompts longer than `longest` characters do not fit."""
+
+    def __init__(self, rule: Rule, longest: int | None = None) -> None:
+        self._rule, self._longest = rule, longest
+
+    def __call__(self, requests: Sequence[Request], /) -> list[Reply]:
+        return [reply_to(request, self._rule(request)) for request in requests]
+
+    def fits(self, messages: Sequence[Message], max_tokens: int, /) -> bool:  # noqa: ARG002
+        return self._longest is None or sum(len(message.content) for message in messages) <= self._longest
 
 
 def said(request: Request) -> str:

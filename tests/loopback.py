@@ -52,6 +52,7 @@ class Run:
     timeout_s: float = 10.0
     key_env: str | None = None
     batch: int = 4
+    price: Any = None
 
 
 def request(text: str, **wanted: Any) -> Request:
@@ -69,6 +70,8 @@ class Loopback(ThreadingHTTPServer):
         """The rule gets the last message's text and how often it was asked before."""
         super().__init__(("127.0.0.1", 0), _Handler)
         self.rule = rule
+        self.prompt_tokens: Callable[[Mapping[str, Any]], int] | None = None
+        """Counts the tokens of a request's body, where the usage told is to be true."""
         self.calls: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
         self.authorizations: set[str] = set()
@@ -92,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        asked = body["messages"][-1]["content"]
+        asked = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
         server = self.server
         with server.lock:
             before = server.calls[asked]
@@ -108,6 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             with server.lock:
                 server.in_flight -= 1
+        if server.prompt_tokens is not None and isinstance(answer.body, dict) and "usage" in answer.body:
+            answer.body["usage"] = {"prompt_tokens": server.prompt_tokens(body), "completion_tokens": 1}
         self._send(answer)
 
     def _send(self, answer: Answer) -> None:

@@ -391,7 +391,10 @@ def _comparison(data: Path, saes: list[dict[str, Any]], latents: list[dict[str, 
         for i, a in enumerate(names)
         for b in names[i + 1 :]
     ]
+    shared = {name: value for name, value in pairs[0].items() if name not in ("explainer", "sae_a", "sae_b", "n_a", "n_b")}
+    explainers = [{**shared, "sae": name, "explainer_a": "lexical", "explainer_b": "default", "n": 6} for name in names]
     tables = {"saes.parquet": saes, "latents.parquet": latents, "cells.parquet": cells, "pairs.parquet": pairs}
+    tables["explainer_pairs.parquet"] = explainers
     inputs = tuple(data / "saes" / name for name in names)
     _folder(data / "comparison", contracts.COMPARISON, "compare", tables, {}, None, inputs)
 

@@ -1,7 +1,7 @@
 """Finished folders of the first stages, written through the store as the stages write them, with contents that the test knows."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from latentry.contracts import ACTIVATIONS, LATENTS, TOKENS, Contract
 from latentry.store import Work, work
 
 
-def finish(out: Path, contract: Contract, fill: Callable[[Work], Any]) -> Path:
+def finish(out: Path, contract: Contract, fill: Callable[[Work], Any], params: Mapping[str, Any] | None = None) -> Path:
     """One finished folder, filled by the test, in place of any that stands there."""
     shutil.rmtree(out, ignore_errors=True)
-    with work(out, contract, cell=out.name, params={"out": str(out)}) as making:
+    with work(out, contract, cell=out.name, params={"out": str(out), **(params or {})}) as making:
         assert making is not None
         fill(making)
     return out

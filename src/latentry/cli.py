@@ -42,8 +42,9 @@ def check() -> None:
 
 @commands.command()
 def estimate() -> None:
-    """Say what a run takes before it is started: tokens that the subject runs, and disk."""
+    """Say what a run takes before anything is paid: tokens that the subject runs, disk, calls, their tokens and price."""
     from latentry.estimate import estimate as estimated
+    from latentry.estimate_calls import estimate_calls, said
 
     params = load_params()
     found = estimated(params)
@@ -56,6 +57,25 @@ def estimate() -> None:
     click.echo("disk:")
     for folder, n_bytes in found.disk_bytes.items():
         click.echo(f"  {folder:<24}{'not known yet' if n_bytes is None else f'{n_bytes / 1e6:,.1f} MB':>19}")
+    for line in said(estimate_calls(params)):
+        click.echo(line)
+
+
+@commands.command()
+@click.option("--dry-run", is_flag=True, help="Only name the cells.")
+def retry(dry_run: bool) -> None:
+    """Ask again for what failed for the moment: run the cells that hold such rows, then what follows from them."""
+    from latentry.retry import failed_cells
+
+    failed = failed_cells(load_params())
+    for cell in failed:
+        click.echo(f"{cell.cell}: {cell.n_failed:,} of {cell.n_rows:,} rows failed for the moment")
+    if not failed:
+        click.echo("nothing to retry: no row failed for the moment")
+    if failed and not dry_run:
+        again = ["dvc", "repro", "--force", "--single-item", *(cell.cell for cell in failed)]
+        code = subprocess.run(again, check=False).returncode
+        raise SystemExit(code or subprocess.run(["dvc", "repro"], check=False).returncode)
 
 
 @commands.command()

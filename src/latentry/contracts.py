@@ -154,6 +154,7 @@ EXAMPLES = Contract(
             spans=_i32s,
             marks=_i32s,
         ),
+        "promoted.parquet": _schema(latent=pa.uint32(), promoted_tokens=_strings, suppressed_tokens=_strings),
     },
 )
 
@@ -214,11 +215,18 @@ SCORES = Contract(
     },
 )
 
+
+def _strings_of(*names: str) -> dict[str, pa.DataType]:
+    return dict.fromkeys(names, pa.string())
+
+
+_apart = {name: pa.float64() for name in ("difference", "low", "high", "p_value", "p_adjusted", "smallest_detectable")}
+
 COMPARISON = Contract(
     name="comparison",
-    version=1,
+    version=2,
     stage="compare",
-    holds="Every SAE beside every other: one row per latent and scorer, one row per cell and metric, one row per pair.",
+    holds="Every SAE beside every other: one row per latent and scorer, one row per cell and metric, one row per pair of SAEs or of explainers.",
     tables={
         "latents.parquet": _schema(
             sae=pa.string(),
@@ -273,19 +281,15 @@ COMPARISON = Contract(
             statuses=pa.string(),
         ),
         "pairs.parquet": _schema(
-            scorer=pa.string(),
-            metric=pa.string(),
-            explainer=pa.string(),
-            sae_a=pa.string(),
-            sae_b=pa.string(),
-            difference=pa.float64(),
-            low=pa.float64(),
-            high=pa.float64(),
-            p_value=pa.float64(),
-            p_adjusted=pa.float64(),
-            smallest_detectable=pa.float64(),
+            **_strings_of("scorer", "metric", "explainer", "sae_a", "sae_b"),
+            **_apart,
             n_a=pa.uint32(),
             n_b=pa.uint32(),
+        ),
+        "explainer_pairs.parquet": _schema(
+            **_strings_of("scorer", "metric", "sae", "explainer_a", "explainer_b"),
+            **_apart,
+            n=pa.uint32(),
         ),
     },
 )

@@ -47,7 +47,8 @@ def _asked_faults(params: "Params") -> Iterator[str]:
     """Clients and models that explainers, scorers and clients name."""
     for section in ("explainers", "scorers", "clients"):
         for name, entry in getattr(params, section, {}).items():
-            yield from _unnamed(f"{section}.{name}.client", getattr(entry, "client", None), "clients", params.clients)
+            for role in ("client", "judge"):
+                yield from _unnamed(f"{section}.{name}.{role}", getattr(entry, role, None), "clients", params.clients)
             if section != "clients" or entry.kind == "transformers":
                 yield from _unnamed(f"{section}.{name}.model", getattr(entry, "model", None), "models", params.models)
 
@@ -92,6 +93,10 @@ def _run_faults(params: "Params") -> Iterator[str]:
             yield f"run.{name}: only `run.engine: ray` has it"
     for name in params.run.clients:
         yield from _unnamed(f"run.clients.{name}", name, "clients", params.clients)
+    if params.run.budget.usd is not None:
+        for name in (name for name, client in params.clients.items() if client.kind != "transformers"):
+            if params.run_of(name).price is None:
+                yield f"run.clients.{name}.price: is missing; `run.budget.usd` counts by the prices of all endpoints"
 
 
 def _cell_faults(params: "Params") -> Iterator[str]:

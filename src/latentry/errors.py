@@ -81,6 +81,12 @@ class EngineError(LatentryError):
     exit_code = 3
 
 
+class BudgetError(LatentryError):
+    """`run.budget` does not allow the next call; every reply so far is kept, raise it and run again."""
+
+    exit_code = 3
+
+
 class UnsupportedError(LatentryError):
     """Something real that latentry does not do yet, with what it does instead."""
 

@@ -20,8 +20,7 @@ N_DRAWS = 2000
 """Bootstrap draws, of latents or of judgments."""
 
 _TAIL = 0.025
-_Z = float(stats.norm.ppf(1 - _TAIL))
-_Z_POWER = float(stats.norm.ppf(0.80))
+_Z, _Z_POWER = float(stats.norm.ppf(1 - _TAIL)), float(stats.norm.ppf(0.80))
 _DRAWN_AT_ONCE = 4_000_000
 """Values held at once by a bootstrap over latents: 32 MB, whatever the number of latents."""
 
@@ -213,7 +212,12 @@ def smallest_detectable(a: Values, b: Values) -> float | None:
     """The difference of means that such samples would show at 80 % power and 5 %; None below two latents on a side."""
     if min(len(a), len(b)) < 2:
         return None
-    return float((_Z + _Z_POWER) * np.sqrt(a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b)))
+    return smallest_detectable_with(float(a.std(ddof=1)), len(a), float(b.std(ddof=1)), len(b))
+
+
+def smallest_detectable_with(spread_a: float, n_a: int, spread_b: float, n_b: int) -> float:
+    """The same from standard deviations over latents and numbers of latents: for a run that is only planned."""
+    return float((_Z + _Z_POWER) * np.sqrt(spread_a**2 / n_a + spread_b**2 / n_b))
 
 
 def _wins(

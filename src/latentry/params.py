@@ -72,7 +72,7 @@ class Params(Section):
 
     def local_models(self, *entries: VariantConfig) -> list[str]:
         """The models under `models` that explainers or scorers run in this process: their own, and those of their clients."""
-        asked = [self.clients[client] for entry in entries if (client := getattr(entry, "client", None))]
+        asked = [self.clients[client] for entry in entries for role in ("client", "judge") if (client := getattr(entry, role, None))]
         named = {getattr(one, "model", None) for one in (*entries, *asked) if one.kind != "openai_compatible"}
         return sorted(name for name in named if name in self.models)
 

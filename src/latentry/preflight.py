@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from latentry.errors import ContractError, LatentryError, ParamsError
+from latentry.explainers.base import SaeFacts
 from latentry.params import Params
 from latentry.registry import variant
 from latentry.runtime import device_of
@@ -28,6 +29,7 @@ def check(params: Params, models: Path = Path("data/models")) -> Found:
         *_corpus_faults(params),
         *_sae_faults(params, not_checked),
         *_client_faults(params, models, not_checked),
+        *_file_faults(params),
         *_hookpoint_faults(params, models, not_checked),
         *_device_faults(params),
     ]
@@ -91,6 +93,18 @@ def _client_faults(params: Params, models: Path, not_checked: list[str]) -> Iter
             not_checked.append(f"clients.{name}: its model is made by `dvc repro models`")
         except ParamsError as error:
             yield from (f"{error.source}: {fault}" for fault in error.faults)
+
+
+def _file_faults(params: Params) -> Iterator[str]:
+    """Files of explanations that are not there, are not those stated, or do not fit a SAE."""
+    for name, config in params.explainers.items():
+        if config.kind == "fixed":
+            for sae, settings in params.saes.items():
+                facts = SaeFacts(name=sae, width=getattr(settings, "width", None), promoted=dict)
+                try:
+                    variant("explainers", "fixed").build(config, name, params.seed, None, facts)
+                except ParamsError as error:
+                    yield from (f"{error.source}: {fault}" for fault in error.faults)
 
 
 def _hookpoint_faults(params: Params, models: Path, not_checked: list[str]) -> Iterator[str]:

@@ -160,6 +160,10 @@ class Request:
     """Tells apart several replies wanted to the same question."""
     alternatives: tuple[str, ...] = ()
     """When not empty: the log-probabilities of the first reply token are wanted, for these beginnings at least."""
+    schema: str = ""
+    """JSON schema, as JSON, that the reply should fit; a client that cannot hold its model to one leaves it out."""
+    continuation: str = ""
+    """When not empty: no reply is wanted, but the log-probabilities of this text's tokens after the messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +171,16 @@ class Reply:
     """What came back, or why nothing did."""
 
     status: Status
-    """OK, TRUNCATED (cut at max_tokens), REFUSED, or CLIENT_ERROR (transient; never stored)."""
+    """OK, TRUNCATED (cut at max_tokens), REFUSED; or, never stored, CLIENT_ERROR (may go well another time) or UNSUPPORTED
+    (the client cannot do what was asked)."""
     text: str
     detail: str
     alternatives: Mapping[str, float] = field(default_factory=dict)
     """Log-probability, in nats, of possible first tokens by their exact text. From an endpoint: the most likely ones it
     returns. In process: the first token of each alternative asked for, under that alternative's own text. Distinct
     texts that begin with the same token appear once."""
+    continuation: tuple[float, ...] = ()
+    """Log-probability, in nats, of each token of the continuation asked for."""
     prompt_tokens: int = 0
     reply_tokens: int = 0
     model: str = ""

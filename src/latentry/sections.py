@@ -17,6 +17,23 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class Price(Section):
+    """What an endpoint takes, in US dollars for a million tokens."""
+
+    prompt: Annotated[float, Field(ge=0)]
+    reply: Annotated[float, Field(ge=0)]
+
+
+class Budget(Section):
+    """Most that may be spent at endpoints, all clients of the project together, over all its runs so far."""
+
+    calls: Count | None = None
+    tokens: Count | None = None
+    """Of prompts and replies together."""
+    usd: Annotated[float, Field(gt=0)] | None = None
+    """By the prices in `run.clients.*.price`."""
+
+
 class ClientRun(Section):
     """How one client is reached and driven; changes no answer."""
 
@@ -30,6 +47,8 @@ class ClientRun(Section):
     timeout_s: Annotated[float, Field(gt=0)] = 120.0
     batch: Count = 16
     """Requests in one forward pass of an in-process client."""
+    price: Price | None = None
+    """Of an endpoint; without it what it costs is unknown."""
 
 
 class Run(Section):
@@ -59,6 +78,7 @@ class Run(Section):
     """Processes that choose examples, each for its own latents; they share the corpus and the store."""
     clients: dict[Name, ClientRun] = {}
     """By client name; clients that are not listed take the defaults."""
+    budget: Budget = Budget()
 
 
 class TokenSettings(Section):

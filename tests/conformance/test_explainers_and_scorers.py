@@ -1,12 +1,13 @@
 """What every explainer and every scorer keeps, over all files found in their rooms."""
 
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from fakes import ask_by, failed
-from latentry.explainers.base import LatentExamples
+from latentry.explainers.base import LatentExamples, Promoted, SaeFacts
 from latentry.records import Split, Status
 from latentry.registry import kinds, variant
 from planted_windows import item, window
@@ -24,15 +25,28 @@ class ByLength:
     documents = queries
 
 
-def config(room: str, kind: str):
-    module = variant(room, kind)
-    client = {"client": "judge"} if "client" in module.Config.model_fields else {}
-    return module.Config(kind=kind, **client)
+SAE = SaeFacts(name="planted", width=10, promoted=lambda: {5: Promoted(more=(" tax", " duty"), less=("the",))})
+
+
+@pytest.fixture
+def config(tmp_path):
+    """The smallest settings of a kind."""
+
+    def of(room: str, kind: str):
+        fields = variant(room, kind).Config.model_fields
+        needed = {"client": "judge"} if "client" in fields else {}
+        if kind == "fixed":
+            file = tmp_path / "texts.csv"
+            file.write_text("latent,text\n5,taxes\n")
+            needed = {"path": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        return variant(room, kind).Config(kind=kind, **needed)
+
+    return of
 
 
 @pytest.mark.parametrize("reply", REPLIES)
 @pytest.mark.parametrize("kind", kinds("scorers"))
-def test_scorer_gives_one_judgment_per_item_and_example_whatever_the_reply(kind: str, reply: str):
+def test_scorer_gives_one_judgment_per_item_and_example_whatever_the_reply(kind: str, reply: str, config):
     scorer = variant("scorers", kind).build(config("scorers", kind), 0, lambda _: ask_by(lambda _: REPLIES[reply]), lambda _: ByLength())
     items = [item("tax"), item("the 🐳", latent=2, word="🐳"), item("税金", null=True)]
     judgments = scorer.judge(items)
@@ -43,15 +57,15 @@ def test_scorer_gives_one_judgment_per_item_and_example_whatever_the_reply(kind:
 
 
 @pytest.mark.parametrize("kind", kinds("scorers"))
-def test_scorer_of_no_items_gives_nothing(kind: str):
+def test_scorer_of_no_items_gives_nothing(kind: str, config):
     scorer = variant("scorers", kind).build(config("scorers", kind), 0, lambda _: ask_by(lambda _: "x"), lambda _: ByLength())
     assert scorer.judge([]) == []
 
 
 @pytest.mark.parametrize("reply", REPLIES)
 @pytest.mark.parametrize("kind", kinds("explainers"))
-def test_explainer_gives_one_row_per_latent_in_order_whatever_the_reply(kind: str, reply: str):
-    explainer = variant("explainers", kind).build(config("explainers", kind), "named", 0, lambda _: ask_by(lambda _: REPLIES[reply]))
+def test_explainer_gives_one_row_per_latent_in_order_whatever_the_reply(kind: str, reply: str, config):
+    explainer = variant("explainers", kind).build(config("explainers", kind), "named", 0, lambda _: ask_by(lambda _: REPLIES[reply]), SAE)
     shown = tuple(window(5, number, word, split=Split.EXPLAIN) for number, word in enumerate(["tax", None] * 10))
     latents = [
         LatentExamples(latent=7, status=Status.DEAD, detail="no firing", examples=()),
@@ -69,6 +83,6 @@ def test_every_knob_has_its_docstring(room: str):
         module = variant(room, kind)
         assert (module.__doc__ or "").strip()
         source = open(module.__file__, encoding="utf-8").read()  # noqa: SIM115, PTH123
-        body = source.split("\nclass Config(")[1].split("\ndef build")[0]
+        body = source.split("\nclass Config(")[1].split("\ndef build")[0].split("    @field_validator")[0]
         n_knobs = len(module.Config.__annotations__)
         assert body.count('"""') == 2 * n_knobs + 2, f"{room}/{kind}: a field without a docstring"

@@ -5,10 +5,12 @@ A changed prompt is a changed method: write the new file by hand from what the f
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from latentry.explainers import default
+from latentry.explainers import contrastive, default, output_centric
+from latentry.explainers.base import Promoted
 from latentry.records import Message, Split
 from latentry.scorers import detection, fuzzing
 from latentry.scorers.asking import Case
@@ -24,12 +26,22 @@ PLAIN = tuple(
     Case(example_id=case.example_id, is_activating=case.is_activating, shown=case.shown.replace("<<", "").replace(">>", ""))
     for case in CASES
 )
+KIND: dict[str, Any] = {"kind": "any", "client": "model"}
+FIRES = [window(1, number, "tax", split=Split.EXPLAIN) for number in range(3)]
+SILENT = [window(1, number, None, split=Split.EXPLAIN, text=f"by many men <<{number}>>") for number in range(2)]
+PROMOTED = Promoted(more=(" tax", "Tax", " duty", "\n"), less=(" the",))
 PROMPTS = {
     "detection_single": detection.single_prompt(item("words about taxes"), PLAIN[0]),
     "detection_list": detection.list_prompt(item("words about taxes"), PLAIN),
     "fuzzing_single": fuzzing.single_prompt(item("words about taxes"), CASES[1]),
     "fuzzing_list": fuzzing.list_prompt(item("words about taxes"), CASES),
-    "explainer_default": default.prompt([window(1, number, "tax", split=Split.EXPLAIN) for number in range(3)]),
+    "explainer_default": default.prompt(FIRES, default.Config(**KIND)),
+    "explainer_default_all": default.prompt(
+        FIRES, default.Config(**KIND, levels=True, reasoning_tokens=200, worked=1, max_words=20, language="German")
+    ),
+    "explainer_contrastive": contrastive.prompt(FIRES, SILENT, contrastive.Config(**KIND)),
+    "explainer_output_centric": output_centric.prompt(PROMOTED, (), output_centric.Config(**KIND)),
+    "explainer_output_centric_windows": output_centric.prompt(PROMOTED, FIRES, output_centric.Config(**KIND, windows=True)),
 }
 
 
@@ -44,4 +56,4 @@ def test_prompt_is_what_the_golden_file_says(name: str):
 
 
 def test_every_golden_prompt_is_compared():
-    assert {path.stem for path in GOLDEN.glob("*_single.txt")} | {path.stem for path in GOLDEN.glob("*_list.txt")} <= set(PROMPTS)
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(PROMPTS)

@@ -149,6 +149,29 @@ def test_a_number_that_does_not_fit_another_is_told_with_its_limit(path, value, 
     assert str(limit) in fault
 
 
+def test_the_judge_of_an_explainer_is_a_client_and_a_local_model_of_it_counts():
+    best = {"kind": "best_of_k", "client": "judge", "judge": "jugde"}
+    assert "did you mean 'judge'?" in only_fault(faults_with("explainers.best", best))
+    params = parse_params(small_params(explainers__best={**best, "judge": "judge"}))
+    assert params.local_models(params.explainers["best"]) == ["subject"]
+
+
+def test_a_budget_in_dollars_needs_the_price_of_every_endpoint():
+    endpoint = {"kind": "openai_compatible", "model": "any"}
+    tree = small_params(clients__other=endpoint, run__budget={"usd": 5})
+    assert only_fault(faults_of(tree)).startswith("run.clients.other.price: is missing")
+    put(tree, "run.clients.other.price", {"prompt": 0.5, "reply": 1.5})
+    assert parse_params(tree).run.budget.usd == 5
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("run.budget.usd", 0), ("run.budget.calls", 0), ("run.budget.euro", 5), ("run.clients.judge.price", {"prompt": -1, "reply": 1})],
+)
+def test_a_budget_or_a_price_that_is_none_is_told(path, value):
+    assert any(fault.startswith(path) for fault in faults_with(path, value))
+
+
 def test_an_api_model_name_needs_no_entry_under_models():
     tree = small_params()
     tree["clients"]["judge"] = {"kind": "openai_compatible", "model": "served/model-7b"}

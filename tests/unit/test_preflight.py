@@ -1,6 +1,7 @@
 """What `latentry check` finds wrong before any work, beyond what params.yaml says of itself."""
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 
@@ -114,6 +115,18 @@ def test_a_device_that_this_machine_lacks_is_told(device):
 def test_faults_of_every_kind_are_told_at_once():
     faults = found(corpus__path="nowhere", clients=API, run__device="gpu").faults
     assert [fault.split(":")[0] for fault in faults] == ["corpus.path", "run.clients.judge.base_url", "run.device"]
+
+
+def test_a_file_of_explanations_is_checked_before_any_work():
+    texts = Path("texts.csv")
+    texts.write_text("latent,text\n99,taxes\n")
+    digest = hashlib.sha256(texts.read_bytes()).hexdigest()
+    (fault,) = found(explainers__people={"kind": "fixed", "path": "texts.csv"}).faults
+    assert fault.startswith("explainers.people.sha256") and digest in fault
+    (fault,) = found(explainers__people={"kind": "fixed", "path": "texts.csv", "sha256": digest}).faults
+    assert "99 is no latent of SAE 'topk-64', which has 0 to 63" in fault
+    (fault,) = found(explainers__people={"kind": "fixed", "path": "nowhere.csv", "sha256": digest}).faults
+    assert "nowhere.csv: cannot be read" in fault
 
 
 def checked(tree: dict):

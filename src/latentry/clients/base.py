@@ -5,14 +5,24 @@ Always true: a client tells a failure that may pass (`TransientError`) from one 
 status) and from one that every row would meet (`EndpointError`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from latentry.clients.ledger import Price
 from latentry.errors import LatentryError
-from latentry.records import Reply, Request, Status
+from latentry.records import Message, Reply, Request, Status
 
-Ask = Callable[[Sequence[Request]], list[Reply]]
-"""Answers requests, one reply each in their order; a row's own failure is its reply's status, never an exception."""
+
+class Ask(Protocol):
+    """Asks one client."""
+
+    def __call__(self, requests: Sequence[Request], /) -> list[Reply]:
+        """One reply each, in their order; a row's own failure is its reply's status, never an exception."""
+        ...
+
+    def fits(self, messages: Sequence[Message], max_tokens: int, /) -> bool:
+        """Whether a prompt and its reply fit into the client's context, as far as that is known; nothing is asked."""
+        ...
 
 
 class ClientRun(Protocol):
@@ -46,6 +56,30 @@ class ClientRun(Protocol):
     @property
     def batch(self) -> int:
         """Requests per forward pass of a client in process."""
+        ...
+
+    @property
+    def price(self) -> Price | None:
+        """What an endpoint takes; None: unknown."""
+        ...
+
+
+@runtime_checkable
+class CountingClient(Protocol):
+    """A client that knows how long a prompt is, and how long one may be."""
+
+    def n_tokens(self, messages: Sequence[Message]) -> int:
+        """Tokens of the whole prompt; more than it takes, where the model's tokenizer is not at hand."""
+        ...
+
+    @property
+    def counts_exactly(self) -> bool:
+        """Whether it counts by the model's own tokenizer."""
+        ...
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of prompt and reply together that the model takes; None: unknown."""
         ...
 
 

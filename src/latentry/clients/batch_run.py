@@ -50,15 +50,19 @@ class BatchRun:
 
     def read(self) -> "Tensor":
         """Logits [row, vocabulary] after each whole row, in float32."""
+        return self.read_last(1)[:, -1]
+
+    def read_last(self, n: int) -> "Tensor":
+        """Logits [row, position, vocabulary] at the last n positions of each row, in float32."""
         output = self._model(
             input_ids=self._ids,
             attention_mask=self._mask,
             position_ids=self._positions,
             use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=n,
             **{self._cache_argument: self._cache},
         )
-        return output.logits[:, -1].float()
+        return output.logits.float()
 
     def step(self, tokens: Sequence[int]) -> "Tensor":
         """Logits after one further token in each row."""

@@ -1,4 +1,4 @@
-"""Shows how far a long call is: a bar with rate and time left on a terminal, plain lines elsewhere."""
+"""Shows how far a long call is, and what it took: a bar with rate and time left on a terminal, plain lines elsewhere."""
 
 import logging
 import sys
@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
+from latentry.clients.ledger import Spent
+
 LINE_EVERY_S = 30.0
 """Seconds between two lines where there is no terminal."""
 
@@ -15,17 +17,20 @@ _log = logging.getLogger(__name__)
 
 
 class Progress:
-    """Counts what is done of a known total."""
+    """Counts what is done of a known total, and sums what it took."""
 
     def __init__(self, label: str, total: int) -> None:
         self._label, self._total, self._done = label, total, 0
+        self._spent = Spent()
         self._began = self._said = time.monotonic()
         self._bar = tqdm(total=total, desc=label, unit="reply", file=sys.stderr) if sys.stderr.isatty() else None
 
-    def add(self, n: int) -> None:
-        """That many more are done."""
+    def add(self, n: int, spent: Spent) -> None:
+        """That many more are done, and that was spent on them."""
         self._done += n
+        self._spent += spent
         if self._bar is not None:
+            self._bar.set_postfix_str(shown(self._spent), refresh=False)
             self._bar.update(n)
         elif time.monotonic() - self._said >= LINE_EVERY_S:
             self._say()
@@ -41,14 +46,22 @@ class Progress:
         self._said = time.monotonic()
         rate = self._done / max(self._said - self._began, 1e-9)
         left = (self._total - self._done) / rate if rate else float("inf")
-        _log.info("%s: %d of %d replies, %.2f a second, %.0f s left", self._label, self._done, self._total, rate, left)
+        _log.info(
+            "%s: %d of %d replies, %.2f a second, %.0f s left; %s", self._label, self._done, self._total, rate, left, shown(self._spent)
+        )
+
+
+def shown(spent: Spent) -> str:
+    """A total as a person reads it: calls, tokens of prompts and of replies, and money where a price is known."""
+    money = f", ${spent.usd:.2f}" if spent.usd >= 0.995 else f", ${spent.usd:.4f}" if spent.usd else ""
+    return f"{spent.calls:,} calls, {spent.prompt_tokens:,} + {spent.reply_tokens:,} tokens{money}"
 
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Progress]:
     """Progress over one block; ended also when the block raises."""
-    shown = Progress(label, total)
+    begun = Progress(label, total)
     try:
-        yield shown
+        yield begun
     finally:
-        shown.close()
+        begun.close()

@@ -1,6 +1,6 @@
 """The memory of replies: what was answered once is never asked, or paid for, again.
 
-One SQLite file, safe with several processes; values are JSON. Always true: a reply stands in it exactly as it first
+One SQLite file, with what was spent (`ledger.py`), safe with several processes; values are JSON. Always true: a reply stands in it exactly as it first
 came, also when another process asked the same at the same time, and a failure that may pass never stands in it.
 """
 
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from latentry.clients import ledger
+from latentry.clients.ledger import Charge, Ledger
 from latentry.errors import ContractError
 from latentry.records import Reply, Request, Status
 from latentry.store import digest_of
@@ -19,6 +21,8 @@ from latentry.store import digest_of
 VERSION = 1
 """Of the file's format."""
 
+_INSERT = "INSERT OR IGNORE INTO replies (key, reply, prompt_tokens, reply_tokens, usd) VALUES (?, ?, ?, ?, ?)"
+_LASTING = (Status.OK, Status.TRUNCATED, Status.REFUSED)
 _FILE = "replies.sqlite"
 _WAIT_S = 120
 """How long to wait for another process that is writing; a commit takes milliseconds."""
@@ -29,6 +33,8 @@ CREATE TABLE IF NOT EXISTS replies (
     key TEXT PRIMARY KEY, reply TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, reply_tokens INTEGER NOT NULL
 ) WITHOUT ROWID
 """
+_MONEY = "ALTER TABLE replies ADD COLUMN usd REAL"
+"""Came later: a file without it gets it, and what its replies cost is unknown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +45,17 @@ class Totals:
     """Replies of the set that the store holds."""
     prompt_tokens: int
     reply_tokens: int
+    usd: float | None
+    """None where the price of any was not known when it came."""
 
 
 def reply_key(identity: Mapping[str, Any], request: Request) -> str:
     """Key of a reply: everything that it depends on."""
     messages = [[message.role, message.content] for message in request.messages]
-    return digest_of([dict(identity), messages, request.max_tokens, float(request.temperature), request.sample, list(request.alternatives)])
+    asked = [dict(identity), messages, request.max_tokens, float(request.temperature), request.sample, list(request.alternatives)]
+    # Wants of later versions stand in the key only where there are any, so that older replies keep theirs.
+    wants = {name: value for name in ("schema", "continuation") if (value := getattr(request, name))}
+    return digest_of([*asked, wants] if wants else asked)
 
 
 class ReplyStore:
@@ -65,29 +76,36 @@ class ReplyStore:
             raise ContractError(
                 f"{self.path}: is no reply store that can be read ({error}); move it away to begin a new one (its replies are paid again)"
             ) from error
+        self.ledger = Ledger(self._connection, self._lock)
 
     def find(self, keys: Iterable[str]) -> dict[str, Reply]:
         """The replies there are among these keys."""
         rows = self._select("key, reply", keys)
         return {key: _reply(key, text) for key, text in rows}
 
-    def keep(self, replies: Mapping[str, Reply]) -> dict[str, Reply]:
-        """Commit replies, and give them as they stand in the store: with their key, or as another process kept them first.
+    def keep(self, replies: Mapping[str, Reply], charge: Charge | None = None, usd: float | None = None) -> dict[str, Reply]:
+        """Commit replies with what each cost (None: not known) and what is charged, and give them as they stand in the store: with their key, or as another process kept them first.
 
-        Replies with status CLIENT_ERROR are given back, and not kept.
+        Replies with status CLIENT_ERROR or UNSUPPORTED are given back, and not kept.
         """
-        lasting = {key: reply for key, reply in replies.items() if reply.status is not Status.CLIENT_ERROR}
-        rows = [(key, _json(reply), reply.prompt_tokens, reply.reply_tokens) for key, reply in lasting.items()]
+        lasting = {key: reply for key, reply in replies.items() if reply.status in _LASTING}
+        rows = [(key, _json(reply), reply.prompt_tokens, reply.reply_tokens, usd) for key, reply in lasting.items()]
         with self._lock, self._connection:
-            new = self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?)", rows).rowcount
+            new = self._connection.executemany(_INSERT, rows).rowcount if rows else 0
+            if charge is not None:
+                self.ledger.write(charge)
         standing = self.find(lasting) if new < len(rows) else {}
         return {key: standing.get(key) or dataclasses.replace(reply, key=key) for key, reply in replies.items()}
 
     def totals(self, keys: Iterable[str]) -> Totals:
-        """Calls and tokens of the replies with these keys, each counted once."""
-        rows = self._select("1, prompt_tokens, reply_tokens", keys)
-        calls, prompt_tokens, reply_tokens = (sum(column) for column in zip(*rows, strict=True)) if rows else (0, 0, 0)
-        return Totals(calls=calls, prompt_tokens=prompt_tokens, reply_tokens=reply_tokens)
+        """Calls, tokens and money of the replies with these keys, each counted once."""
+        rows = self._select("prompt_tokens, reply_tokens, usd", keys)
+        return Totals(
+            calls=len(rows),
+            prompt_tokens=sum(row[0] for row in rows),
+            reply_tokens=sum(row[1] for row in rows),
+            usd=None if any(row[2] is None for row in rows) else sum((row[2] for row in rows), 0.0),
+        )
 
     def close(self) -> None:
         """Let the file go."""
@@ -113,7 +131,11 @@ def _opened(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     with connection:
+        connection.execute("BEGIN IMMEDIATE")  # another process may open the same new file
         connection.execute(_TABLE)
+        connection.execute(ledger.TABLE)
+        if "usd" not in [column[1] for column in connection.execute("PRAGMA table_info(replies)")]:
+            connection.execute(_MONEY)
         connection.execute(f"PRAGMA user_version = {VERSION}")
     return connection
 
@@ -126,4 +148,5 @@ def _json(reply: Reply) -> str:
 
 def _reply(key: str, text: str) -> Reply:
     values = json.loads(text)
-    return Reply(**{**values, "status": Status(values["status"]), "key": key})
+    restored = {"status": Status(values["status"]), "continuation": tuple(values.get("continuation", ())), "key": key}
+    return Reply(**{**values, **restored})

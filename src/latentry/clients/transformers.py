@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from latentry.clients.base import ClientRun, client_error
 from latentry.clients.batch_run import NOTHING, BatchRun, Prefix, Tokens, common_beginning, float32_logits
+from latentry.clients.transcript import END, transcript
 from latentry.errors import LatentryError, NumericsError, ParamsError
-from latentry.records import Reply, Request, Status
+from latentry.records import Message, Reply, Request, Status
 from latentry.registry import VariantConfig
 from latentry.store import content_digest, digest_of
 
@@ -25,12 +26,17 @@ if TYPE_CHECKING:
 _OWN_PASS_TOKENS = 8
 """A batch's own beginning is run apart from this length on; below, reading all weights once more costs more than it saves."""
 
+_END_TOKENS = 4
+"""Of the text written last, in which the end of an answer is looked for."""
+
 
 class Config(VariantConfig):
     model: str
     """Name of the model under `models`."""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Number format of weights and activations; bfloat16 takes half the memory, and on many processors half the time."""
+    chat: bool = True
+    """Ask by the model's chat template; false continues the turns as plain text, which is what base models can do."""
 
 
 def build(config: Config, *, name: str, run: ClientRun, models: Path, device: str) -> "TransformersClient":
@@ -44,6 +50,7 @@ def build(config: Config, *, name: str, run: ClientRun, models: Path, device: st
         kind=config.kind,
         name=name,
         dtype=config.dtype,
+        chat=config.chat,
         device=device,
         lower=f"run.clients.{name}.batch ({run.batch})",
     )
@@ -52,16 +59,22 @@ def build(config: Config, *, name: str, run: ClientRun, models: Path, device: st
 class TransformersClient:
     """One local model."""
 
-    def __init__(self, folder: Path, *, kind: str, name: str, dtype: str, device: str, lower: str) -> None:
+    def __init__(self, folder: Path, *, kind: str, name: str, dtype: str, chat: bool, device: str, lower: str) -> None:
         self._folder, self._name, self._dtype, self._device, self._lower = folder, name, dtype, device, lower
         self._weights = content_digest(folder)
-        self.identity: Mapping[str, Any] = {"kind": kind, "weights": self._weights, "dtype": dtype}
+        self._chat = chat
+        self.identity: Mapping[str, Any] = {"kind": kind, "weights": self._weights, "dtype": dtype} | ({} if chat else {"chat": False})
+        self.counts_exactly = True
         self._shared = NOTHING
         """What all requests of the call begin with."""
 
+    def n_tokens(self, messages: Sequence[Message]) -> int:
+        """Tokens of a prompt, by the model's own tokenizer and chat template."""
+        return len(self._prompt(messages))
+
     def batches(self, requests: Sequence[Request], size: int) -> list[list[int]]:
         """Batches that need the least work: of like length, or of like beginning. Learns what all requests share."""
-        prompts = [self._prompt(request) for request in requests]
+        prompts = [self._prompt(request.messages) for request in requests]
         shared = common_beginning(prompts)
         if shared != self._shared.tokens:
             self._shared = Prefix(shared, ())
@@ -81,21 +94,25 @@ class TransformersClient:
         """
         import torch
 
-        prompts = [self._prompt(request) for request in requests]
-        fitting = [i for i, prompt in enumerate(prompts) if len(prompt) < self._longest]
+        prompts = [self._prompt(request.messages) for request in requests]
+        further = [self._further(request) for request in requests]
+        fitting = [i for i, prompt in enumerate(prompts) if len(prompt) + max(len(further[i]) - 1, 0) < self.longest]
+        grading = [i for i in fitting if further[i]]
+        fitting = [i for i in fitting if not further[i]]
         try:
             with torch.inference_mode():
                 answered = self._answer([requests[i] for i in fitting], [prompts[i] for i in fitting]) if fitting else []
+                answered += self._continued([prompts[i] for i in grading], [further[i] for i in grading]) if grading else []
         except torch.OutOfMemoryError as error:
             raise LatentryError(
                 f"clients.{self._name}: a batch does not fit into the memory of {self._device}; lower {self._lower}"
             ) from error
-        replies = dict(zip(fitting, answered, strict=True))
+        replies = dict(zip([*fitting, *grading], answered, strict=True))
         return [replies.get(i) or self._too_long(prompt) for i, prompt in enumerate(prompts)]
 
     def _too_long(self, prompt: Tokens) -> Reply:
         return client_error(
-            f"prompt of {len(prompt)} tokens exceeds the model's {self._longest}, of which the reply needs one", self._weights
+            f"prompt of {len(prompt)} tokens exceeds the model's {self.longest}, of which the reply needs one", self._weights
         )
 
     def _answer(self, requests: Sequence[Request], prompts: Sequence[Tokens]) -> list[Reply]:
@@ -114,6 +131,25 @@ class TransformersClient:
             for row, reply in zip(writing, texts, strict=True):
                 replies[row] = reply
         return [reply for reply in replies if reply is not None]
+
+    def _continued(self, prompts: Sequence[Tokens], further: Sequence[Tokens]) -> list[Reply]:
+        """Log-probabilities of given tokens after each prompt, the first of them included."""
+        rows = [prompt + more for prompt, more in zip(prompts, further, strict=True)]
+        # The last token of each prompt must be run with its row, for the first token after it is graded there.
+        prefix = self._beginning(rows, longest=min(map(len, prompts)) - 1)
+        with float32_logits(self._model):
+            logits = _finite(BatchRun(self._model, prefix, rows).read_last(max(map(len, further)) + 1), self._folder)
+        replies = []
+        for row, (prompt, more) in enumerate(zip(prompts, further, strict=True)):
+            chosen = logits[row, -len(more) - 1 : -1].log_softmax(-1)
+            values = tuple(float(chosen[place, token]) for place, token in enumerate(more))
+            replies.append(
+                Reply(status=Status.OK, text="", detail="", continuation=values, prompt_tokens=len(prompt) + len(more), model=self._weights)
+            )
+        return replies
+
+    def _further(self, request: Request) -> Tokens:
+        return tuple(self._tokenizer.encode(request.continuation, add_special_tokens=False)) if request.continuation else ()
 
     def _graded(self, request: Request, prompt: Tokens, logits: "Tensor") -> Reply:
         logprobs = logits.log_softmax(-1)
@@ -135,7 +171,7 @@ class TransformersClient:
     def _written(self, requests: Sequence[Request], prompts: Sequence[Tokens], run: BatchRun, logits: "Tensor") -> list[Reply]:
         """Writes until each row has its end or its limit; rows that are done leave the batch."""
         choosers = [_chooser(request) for request in requests]
-        limits = [min(request.max_tokens, self._longest - len(prompt)) for request, prompt in zip(requests, prompts, strict=True)]
+        limits = [min(request.max_tokens, self.longest - len(prompt)) for request, prompt in zip(requests, prompts, strict=True)]
         written: list[list[int]] = [[] for _ in requests]
         ended = [False] * len(requests)
         rows = list(range(len(requests)))
@@ -143,7 +179,7 @@ class TransformersClient:
             tokens = [choosers[row](row_logits) for row, row_logits in zip(rows, logits, strict=True)]
             for row, token in zip(rows, tokens, strict=True):
                 written[row].append(token)
-                ended[row] = token in self._ends
+                ended[row] = token in self._ends or (not self._chat and self._has_answered(written[row]))
             going = [i for i, row in enumerate(rows) if not ended[row] and len(written[row]) < limits[row]]
             if len(going) < len(rows):
                 run.keep(going)
@@ -152,21 +188,26 @@ class TransformersClient:
                 logits = _finite(run.step(tokens), self._folder)
         return [self._text(*row) for row in zip(prompts, written, ended, strict=True)]
 
+    def _has_answered(self, written: Sequence[int]) -> bool:
+        """Whether a model that only continues text has begun the next paragraph, which is made up."""
+        return END in self._tokenizer.decode(list(written[-_END_TOKENS:]), skip_special_tokens=True)
+
     def _text(self, prompt: Tokens, written: Sequence[int], ended: bool) -> Reply:
+        text = self._tokenizer.decode(list(written), skip_special_tokens=True)
         return Reply(
             status=Status.OK if ended else Status.TRUNCATED,
-            text=self._tokenizer.decode(list(written), skip_special_tokens=True),
+            text=text if self._chat else text.partition(END)[0],
             detail="" if ended else f"cut after {len(written)} tokens",
             prompt_tokens=len(prompt),
             reply_tokens=len(written),
             model=self._weights,
         )
 
-    def _beginning(self, prompts: Sequence[Tokens]) -> Prefix:
-        """What is run once for one batch: what the whole call shares, and what its rows have in common beyond."""
+    def _beginning(self, prompts: Sequence[Tokens], longest: int | None = None) -> Prefix:
+        """What is run once for one batch: what the whole call shares, and what its rows have in common beyond, up to `longest` tokens."""
         if self._shared.tokens and not self._shared.layers:
             self._shared = self._extended(NOTHING, self._shared.tokens)
-        common = common_beginning(prompts)
+        common = common_beginning(prompts)[:longest]
         known = self._shared if common[: len(self._shared.tokens)] == self._shared.tokens else NOTHING
         pays = len(prompts) > 1 and len(common) - len(known.tokens) >= _OWN_PASS_TOKENS
         return self._extended(known, common) if pays else known
@@ -176,8 +217,10 @@ class TransformersClient:
         run.read()
         return Prefix(tokens, run.layers())
 
-    def _prompt(self, request: Request) -> Tokens:
-        turns = [{"role": message.role, "content": message.content} for message in request.messages]
+    def _prompt(self, messages: Sequence[Message]) -> Tokens:
+        if not self._chat:
+            return tuple(self._tokenizer.encode(transcript(messages)))
+        turns = [{"role": message.role, "content": message.content} for message in messages]
         return tuple(self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False))
 
     @cached_property
@@ -185,9 +228,10 @@ class TransformersClient:
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
-        if not tokenizer.chat_template:
+        if self._chat and not tokenizer.chat_template:
             raise ParamsError(
-                f"clients.{self._name}.model", [f"{self._folder.name}: has no chat template, so it cannot be asked; take an instruct model"]
+                f"clients.{self._name}.model",
+                [f"{self._folder.name}: has no chat template; take an instruct model, or set clients.{self._name}.chat: false"],
             )
         return tokenizer
 
@@ -201,7 +245,7 @@ class TransformersClient:
         return model.to(self._device).eval()
 
     @cached_property
-    def _longest(self) -> int:
+    def longest(self) -> int:
         """Tokens of prompt and reply together that the model was made for."""
         from transformers import AutoConfig
 

@@ -51,7 +51,7 @@ def cells_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str, str]) -> 
     for sae in grid.saes:
         for explainer in grid.explainers:
             for scorer in grid.scorers:
-                mine = _of(latents, sae, explainer, scorer)
+                mine = of_cell(latents, sae, explainer, scorer)
                 for metric in metrics[scorer]:
                     named = {"sae": sae, "explainer": explainer, "scorer": scorer, "metric": metric_name(metric, contrasts[scorer])}
                     shown = {"contrast_source": contrasts[scorer], "headline": metric == metrics[scorer][0]}
@@ -73,24 +73,27 @@ def pairs_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str, str]) -> 
     return pa.Table.from_pylist(rows, schema=COMPARISON.tables[PAIRS_TABLE])
 
 
-def _of(latents: pa.Table, sae: str, explainer: str, scorer: str) -> pa.Table:
+def of_cell(latents: pa.Table, sae: str, explainer: str, scorer: str) -> pa.Table:
+    """The rows of one cell and explainer."""
     return latents.filter((pc.field("sae") == sae) & (pc.field("explainer") == explainer) & (pc.field("scorer") == scorer))
 
 
-def _floats(table: pa.Table, column: str) -> Values:
+def floats(table: pa.Table, column: str) -> Values:
+    """A column as numbers; what is not there is NaN."""
     return table[column].cast(pa.float64()).to_numpy().astype(float)
 
 
-def _scored(cell: pa.Table, metric: str) -> pa.Table:
+def scored(cell: pa.Table, metric: str) -> pa.Table:
+    """The rows that have a score by that metric."""
     return cell.filter((pc.field("status") == Status.OK.value) & pc.field(metric).is_valid())
 
 
 def _cell_numbers(cell: pa.Table, metric: str, rng: np.random.Generator) -> dict[str, Any]:
-    scored = _scored(cell, metric)
-    scores, nulls = _floats(scored, metric), _floats(cell, f"null_{metric}")
-    whole = summary(scores, rng, _floats(scored, "firing_frequency"))
+    rows = scored(cell, metric)
+    scores, nulls = floats(rows, metric), floats(cell, f"null_{metric}")
+    whole = summary(scores, rng, floats(rows, "firing_frequency"))
     null = summary(nulls[~np.isnan(nulls)], rng)
-    gain = lift(scores, _floats(scored, f"null_{metric}"), rng)
+    gain = lift(scores, floats(rows, f"null_{metric}"), rng)
     return {
         **{name: getattr(whole, name) for name in whole.__dataclass_fields__},
         "n_asked": len(cell),
@@ -115,7 +118,7 @@ def _pair_row(
     grid: Grid, latents: pa.Table, scorer: str, metric: str, contrast: str, explainer: str, sae_a: str, sae_b: str
 ) -> dict[str, Any]:
     named = {"scorer": scorer, "metric": metric_name(metric, contrast), "explainer": explainer, "sae_a": sae_a, "sae_b": sae_b}
-    a, b = (_floats(_scored(_of(latents, sae, explainer, scorer), metric), metric) for sae in (sae_a, sae_b))
+    a, b = (floats(scored(of_cell(latents, sae, explainer, scorer), metric), metric) for sae in (sae_a, sae_b))
     apart = difference(a, b, rng_for(grid.seed, "pair " + " ".join(named.values())))
     numbers = {name: getattr(apart, name) for name in apart.__dataclass_fields__}
     return {**named, **numbers, "smallest_detectable": smallest_detectable(a, b)}

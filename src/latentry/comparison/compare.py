@@ -6,6 +6,7 @@ What the `compare` stage calls; `summary.py` then writes the numbers that stand 
 import pyarrow as pa
 
 from latentry.comparison.cells import CELLS_TABLE, PAIRS_TABLE, cells_table, pairs_table
+from latentry.comparison.explainer_pairs import EXPLAINER_PAIRS_TABLE, explainer_pairs_table
 from latentry.comparison.grid import Grid
 from latentry.comparison.tables import LATENTS_TABLE, SAES_TABLE, contrast_sources, latents_table, saes_table
 
@@ -22,4 +23,5 @@ def compare(grid: Grid) -> dict[str, pa.Table]:
         SAES_TABLE: saes_table(grid),
         CELLS_TABLE: cells_table(grid, latents, contrasts),
         PAIRS_TABLE: pairs_table(grid, latents, contrasts),
+        EXPLAINER_PAIRS_TABLE: explainer_pairs_table(grid, latents, contrasts),
     }

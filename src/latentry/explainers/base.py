@@ -1,6 +1,6 @@
 """What every explainer is given and gives: one latent's explain split in, one explanation out, whatever its status."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +24,26 @@ class LatentExamples:
             raise ValueError(f"latent {self.latent}: example {held_out[0]} is held out; explainers see the explain split only")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promoted:
+    """The tokens that a latent's decoder row makes more and less likely, the strongest first."""
+
+    more: tuple[str, ...] = ()
+    less: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaeFacts:
+    """What an explainer may know of the SAE beside the examples."""
+
+    name: str
+    """Under `saes`."""
+    width: int | None
+    """Number of latents; None where params do not say."""
+    promoted: Callable[[], Mapping[int, Promoted]]
+    """Reads the promoted tokens of the latents asked for."""
+
+
 class Explainer(Protocol):
     """One way to explain latents."""
 
@@ -37,6 +57,12 @@ def activating(latent: LatentExamples) -> list[Example]:
     return sorted((example for example in latent.examples if example.kind is Kind.ACTIVATING), key=lambda example: example.rank)
 
 
+def silent(latent: LatentExamples) -> list[Example]:
+    """Its contrasts, by rank."""
+    chosen = (example for example in latent.examples if example.kind is Kind.CONTRAST)
+    return sorted(chosen, key=lambda example: (example.rank, example.contrast))
+
+
 def unexplained(latent: LatentExamples, explainer: str) -> Explanation | None:
     """The row of a latent that cannot be explained; None for one that can."""
     status, detail = latent.status, latent.detail
@@ -44,6 +70,11 @@ def unexplained(latent: LatentExamples, explainer: str) -> Explanation | None:
         if activating(latent):
             return None
         status, detail = Status.UNDERSAMPLED, "no activating window in the explain split"
+    return without_text(latent.latent, explainer, status, detail)
+
+
+def without_text(latent: int, explainer: str, status: Status, detail: str) -> Explanation:
+    """The row of a latent that nobody was asked about."""
     return Explanation(
-        latent=latent.latent, explainer=explainer, text=None, status=status, detail=detail, prompt_digest="", reply=None, reply_key=None
+        latent=latent, explainer=explainer, text=None, status=status, detail=detail, prompt_digest="", reply=None, reply_key=None
     )

@@ -3,26 +3,40 @@
 Sees activating windows of the explain split alone. The explanation is what the reply says after `EXPLANATION:`.
 """
 
-import re
-from collections import Counter
+import math
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from latentry.clients.base import Ask
-from latentry.explainers.base import LatentExamples, activating, unexplained
-from latentry.prompts import marked, marked_stretches, neutral, prompt_digest, unmarked
-from latentry.records import Example, Explanation, Message, Reply, Request, Status
-from latentry.registry import ExplainerConfig
+from latentry.explainers.asking import (
+    LINE,
+    TAG,
+    AskingConfig,
+    Question,
+    explained,
+    fires,
+    fitting,
+    in_language,
+    marked_words,
+    numbered,
+    shown,
+    spelled,
+    turns,
+)
+from latentry.explainers.base import LatentExamples, SaeFacts
+from latentry.prompts import marked_stretches, neutral
+from latentry.records import Example, Explanation, Message
 
-TAG = "EXPLANATION:"
 SYSTEM = (
     "You are given short texts in which some words are marked <<like this>>, and then the marked words alone, the most"
     " frequent first. Say what the marked words have in common: their meaning, their grammatical role, or, where a few"
-    f" are frequent, these words themselves. Answer with one line: {TAG} and a specific phrase of at most twelve words."
-    " Write no sentence about marked words, only the phrase."
+    f" are frequent, these words themselves. {{how}} {LINE} Write no sentence about marked words, only the phrase."
 )
+AT_ONCE = "Answer with one line:"
+THINKING = "Think aloud first, in a few sentences; then end with one line:"
+LEVELS = " Behind each text stand its marked words with their strength, from 1 to 10."
 WORKED = (
     (
         (
@@ -30,41 +44,42 @@ WORKED = (
             "a <<cello>> stood in the hall beside two <<flutes>>",
             "he tuned the <<violin>> by ear",
         ),
+        ("violin 9", "cello 10, flutes 6", "violin 8"),
         "violin (2), cello (1), flutes (1)",
+        "Violin, cello and flutes are all played; the marks follow no grammar, but this one kind of thing.",
         "musical instruments such as violin and cello",
     ),
     (
         ("the wax <<melted>> on the oven shelf", "cheese <<melts>> in the pan", "it had not <<melted>> by noon"),
+        ("melted 10", "melts 7", "melted 9"),
         "melted (2), melts (1)",
+        "All three are forms of one verb, in different tenses.",
         'forms of the verb "melt"',
     ),
     (
         ("no taller <<than>> the garage", "would rather bake <<than>> buy bread", "later <<than>> the last <<bus>>"),
+        ("than 9", "than 8", "than 10, bus 1"),
         "than (3), bus (1)",
+        "The same word is marked in every text; bus is marked once only, and is weak.",
         'the word "than"',
     ),
 )
-"""Windows, their marked words, and the answer: far from what corpora are about, since small models copy the wording."""
-
-_WORDS_NAMED = 10
-"""Distinct marked words repeated below the windows: a small model follows them more than the marks."""
-_TAG_LINE = re.compile(rf"^\W*{TAG}[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
+"""Windows, their levels, their marked words, a thought, and the answer: far from what corpora are about, since small models
+copy the wording."""
 
 
-class Config(ExplainerConfig):
+class Config(AskingConfig):
     """What the model is shown and how much it may say."""
 
-    client: str
-    """The explainer model, by its name under `clients`."""
-    max_examples: Annotated[int, Field(ge=1)] = 20
-    """Windows shown, the first by rank (each prefix is even over the deciles)."""
-    max_tokens: Annotated[int, Field(ge=1)] = 40
-    """Largest reply, in tokens; a longer one is `truncated`."""
-    max_chars: Annotated[int, Field(ge=20)] = 300
-    """Longest explanation, in characters; a longer one is cut at a word, and its row says so."""
+    levels: bool = False
+    """Show how strongly the latent fires on each marked stretch, from 1 to 10."""
+    worked: Annotated[int, Field(ge=0, le=3)] = 3
+    """Worked examples before the windows."""
+    reasoning_tokens: Annotated[int, Field(ge=0)] = 0
+    """Tokens of thinking aloud before the explanation; 0: none."""
 
 
-def build(config: Config, name: str, seed: int, ask: Callable[[str], Ask]) -> "Default":  # noqa: ARG001
+def build(config: Config, name: str, seed: int, ask: Callable[[str], Ask], sae: SaeFacts) -> "Default":  # noqa: ARG001
     """The explainer."""
     return Default(config, name, ask(config.client))
 
@@ -74,80 +89,46 @@ class Default:
 
     def __init__(self, config: Config, name: str, ask: Ask) -> None:
         self._config, self._name, self._ask = config, name, ask
+        self._max_tokens = config.max_tokens + config.reasoning_tokens
 
     def explain(self, latents: Sequence[LatentExamples]) -> list[Explanation]:
         """One explanation per latent; no call for one that is not OK."""
-        without = {latent.latent: unexplained(latent, self._name) for latent in latents}
-        asked = [latent for latent in latents if without[latent.latent] is None]
-        requests = [self._request(latent) for latent in asked]
-        replies = self._ask(requests) if requests else []
-        answered = {
-            latent.latent: self._explanation(latent.latent, request, reply)
-            for latent, request, reply in zip(asked, requests, replies, strict=True)
-        }
-        return [without[latent.latent] or answered[latent.latent] for latent in latents]
+        return explained(latents, self._name, self._ask, self._question, max_tokens=self._max_tokens, max_chars=self._config.max_chars)
 
-    def _request(self, latent: LatentExamples) -> Request:
-        return Request(messages=tuple(prompt(activating(latent)[: self._config.max_examples])), max_tokens=self._config.max_tokens)
-
-    def _explanation(self, latent: int, request: Request, reply: Reply) -> Explanation:
-        text, status, detail = read_reply(reply, self._config.max_chars)
-        return Explanation(
-            latent=latent,
-            explainer=self._name,
-            text=text,
-            status=status,
-            detail=detail,
-            prompt_digest=prompt_digest(request.messages),
-            reply=reply.text,
-            reply_key=reply.key or None,
-        )
+    def _question(self, latent: LatentExamples) -> Question:
+        examples = fires(latent, self._config.max_examples)
+        return fitting(self._ask, examples, lambda first: prompt(first, self._config), self._max_tokens)
 
 
-def prompt(examples: Sequence[Example]) -> list[Message]:
+def prompt(examples: Sequence[Example], config: Config) -> list[Message]:
     """Worked turns, then the windows, numbered from 1, and below them the marked words alone."""
-    turns = [Message(role="system", content=SYSTEM)]
-    for texts, words, answer in WORKED:
-        turns += [Message(role="user", content=_question(texts, words)), Message(role="assistant", content=f"{TAG} {answer}")]
-    texts = [marked(example.text, example.marks) for example in examples]
-    return [*turns, Message(role="user", content=_question(texts, _marked_words(examples)))]
+    thinks = config.reasoning_tokens > 0
+    system = SYSTEM.format(how=THINKING if thinks else AT_ONCE, max_words=spelled(config.max_words)) + (LEVELS if config.levels else "")
+    worked = [
+        (_question(_with_levels(texts, levels, config), words), f"{thought}\n{TAG} {answer}" if thinks else f"{TAG} {answer}")
+        for texts, levels, words, thought, answer in WORKED[: config.worked]
+    ]
+    texts = _with_levels(shown(examples), _levels(examples), config)
+    return turns(in_language(system, config.language), worked, _question(texts, marked_words(examples)))
 
 
 def _question(texts: Sequence[str], words: str) -> str:
-    numbered = "\n".join(f"{number}. {text}" for number, text in enumerate(texts, start=1))
-    return f"Texts:\n{numbered}\nMarked words: {words}"
+    return f"Texts:\n{numbered(texts)}\nMarked words: {words}"
 
 
-def _marked_words(examples: Sequence[Example]) -> str:
-    """The most frequent marked stretches with their counts; of equally frequent ones, those met first.
+def _with_levels(texts: Sequence[str], levels: Sequence[str], config: Config) -> list[str]:
+    return [f"{text} ({level})" for text, level in zip(texts, levels, strict=True)] if config.levels else list(texts)
 
-    Where some recur, those that stand only once are left out: they drown what the others have in common.
-    """
-    counts: Counter[str] = Counter()
+
+def _levels(examples: Sequence[Example]) -> list[str]:
+    """Each window's marked stretches with the level of their strongest token, in tenths of the strongest of all, rounded up."""
+    largest = max((max(example.activations) for example in examples), default=0.0)
+    lines = []
     for example in examples:
-        shown = neutral(example.text)
-        counts.update(shown[start:end].lower() for start, end in marked_stretches(example.text, example.marks))
-    recurring = Counter({words: count for words, count in counts.items() if count > 1})
-    named = (recurring if len(recurring) > 1 else counts).most_common(_WORDS_NAMED)
-    return ", ".join(f"{words} ({count})" for words, count in named)
-
-
-def read_reply(reply: Reply, max_chars: int) -> tuple[str | None, Status, str]:
-    """Text, status and detail of a reply. Of several tagged lines the last counts: a model may think aloud before."""
-    if reply.status is not Status.OK:
-        return None, reply.status, reply.detail or f"the reply is {reply.status}"
-    lines = _TAG_LINE.findall(reply.text)
-    if not lines:
-        return None, Status.PARSE_ERROR, f"no line begins with {TAG}"
-    text = " ".join(unmarked(lines[-1]).split()).strip("*_` ")
-    if not any(character.isalnum() for character in text):
-        return None, Status.PARSE_ERROR, f"nothing readable after {TAG}"
-    if len(text) <= max_chars:
-        return text, Status.OK, ""
-    return _cut(text, max_chars), Status.OK, f"cut from {len(text)} characters to at most {max_chars}"
-
-
-def _cut(text: str, max_chars: int) -> str:
-    head = text[: max_chars - 1]
-    at_word = head.rsplit(" ", 1)[0] if " " in head else head
-    return f"{at_word.rstrip(' ,;')}…"
+        spans = list(zip(example.spans[::2], example.spans[1::2], example.activations, strict=True))
+        parts = []
+        for start, end in marked_stretches(example.text, example.marks):
+            strongest = max((activation for a, b, activation in spans if a < end and b > start), default=0.0)
+            parts.append(f"{neutral(example.text[start:end])} {math.ceil(10 * strongest / largest)}")
+        lines.append(", ".join(parts))
+    return lines

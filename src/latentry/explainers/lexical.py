@@ -17,9 +17,9 @@ from typing import Annotated
 from pydantic import Field
 
 from latentry.clients.base import Ask
-from latentry.explainers.base import LatentExamples, activating, unexplained
+from latentry.explainers.base import LatentExamples, SaeFacts, activating, silent, unexplained
 from latentry.prompts import marked_stretches
-from latentry.records import Example, Explanation, Kind, Status
+from latentry.records import Example, Explanation, Status
 from latentry.registry import ExplainerConfig
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -50,7 +50,7 @@ class Config(ExplainerConfig):
     """Windows of each kind looked at, the first by rank; none: all."""
 
 
-def build(config: Config, name: str, seed: int, ask: Callable[[str], Ask]) -> "Lexical":  # noqa: ARG001
+def build(config: Config, name: str, seed: int, ask: Callable[[str], Ask], sae: SaeFacts) -> "Lexical":  # noqa: ARG001
     """The explainer."""
     return Lexical(config, name)
 
@@ -67,25 +67,22 @@ class Lexical:
 
     def _explained(self, latent: LatentExamples) -> Explanation:
         fires = activating(latent)[: self._config.max_examples]
-        silent = self._contrasts(latent)
-        terms = over_represented(fires, silent, self._config)
+        quiet = self._contrasts(latent)
+        terms = over_represented(fires, quiet, self._config)
         text = f"words: {', '.join(_named(term) for term in terms)}" if terms else None
         return Explanation(
             latent=latent.latent,
             explainer=self._name,
             text=text,
             status=Status.OK if terms else Status.UNDERSAMPLED,
-            detail="" if terms else f"no word stands out in {len(fires)} activating windows against {len(silent)} contrasts",
-            prompt_digest=_inputs_digest(self._config, [*fires, *silent]),
+            detail="" if terms else f"no word stands out in {len(fires)} activating windows against {len(quiet)} contrasts",
+            prompt_digest=_inputs_digest(self._config, [*fires, *quiet]),
             reply=None,
             reply_key=None,
         )
 
     def _contrasts(self, latent: LatentExamples) -> list[Example]:
-        chosen = [
-            example for example in latent.examples if example.kind is Kind.CONTRAST and self._config.contrast in (None, example.contrast)
-        ]
-        chosen.sort(key=lambda example: (example.rank, example.contrast))
+        chosen = [example for example in silent(latent) if self._config.contrast in (None, example.contrast)]
         return chosen[: self._config.max_examples]
 
 

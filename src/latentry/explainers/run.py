@@ -1,11 +1,14 @@
 """From the examples of a SAE to one explanation per latent asked for."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
-from latentry.explainers.base import Explainer, LatentExamples
+from latentry.contracts import EXAMPLES
+from latentry.explainers.base import Explainer, LatentExamples, Promoted, SaeFacts
 from latentry.records import Example, Explanation, Split, Status
+from latentry.store import read_table
 
 
 def latents_for(latents: pa.Table, examples: Mapping[int, Sequence[Example]]) -> list[LatentExamples]:
@@ -20,6 +23,16 @@ def latents_for(latents: pa.Table, examples: Mapping[int, Sequence[Example]]) ->
         )
         for row in rows
     ]
+
+
+def facts_of(name: str, width: int | None, examples: Path) -> SaeFacts:
+    """What explainers may know of one SAE; its promoted tokens are read when one asks."""
+
+    def promoted() -> dict[int, Promoted]:
+        rows = read_table(examples, EXAMPLES, "promoted.parquet").to_pylist()
+        return {row["latent"]: Promoted(more=tuple(row["promoted_tokens"]), less=tuple(row["suppressed_tokens"])) for row in rows}
+
+    return SaeFacts(name=name, width=width, promoted=promoted)
 
 
 def explain_all(explainer: Explainer, latents: Sequence[LatentExamples], max_latents: int | None) -> list[Explanation]:

@@ -59,6 +59,7 @@ def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping
             saes=[{**row, "explainers": _explainers(row["sae"], rows)} for row in saes.to_pylist()],
             scorers=_scorers(rows),
             pairs=tables["pairs.parquet"].to_pylist(),
+            explainer_pairs=tables["explainer_pairs.parquet"].to_pylist(),
             charts=_charts(saes, cells, latents),
             samples=[samples.sae_sample(data, sae, latents, rows, per_sae) for sae in names],
             digests=_digests(data, names),
@@ -69,7 +70,8 @@ def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping
 def settings_of(params: Any) -> dict[str, str]:
     """What was run, in words, from the parameters."""
     clients = {name: getattr(client, "model", client.kind) for name, client in params.clients.items()}
-    asked = {getattr(entry, "client", None) for entry in (*params.explainers.values(), *params.scorers.values())}
+    entries = (*params.explainers.values(), *params.scorers.values())
+    asked = {getattr(entry, role, None) for entry in entries for role in ("client", "judge")}
     models = ", ".join(f"{model} ({name})" for name, model in clients.items() if name in asked)
     hookpoints = ", ".join(f"{name} ({point.side} of {point.module})" for name, point in params.subject.hookpoints.items())
     return {

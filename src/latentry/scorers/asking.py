@@ -106,15 +106,37 @@ def judged_in_lists(
     max_tokens: int,
     seed: int,
 ) -> list[Judgment]:
-    """Several windows per request, in an order drawn per latent; what is left over makes a shorter last prompt."""
+    """Several windows per request, in an order drawn per latent; what is left over makes a shorter last prompt.
+
+    Where so many do not fit into the judge's context, it is asked about fewer at once.
+    """
     groups: list[tuple[Item, list[Case]]] = []
     for item, of_item in zip(items, cases, strict=True):
         order = rng_for(seed, "order in prompts", item.latent).permutation(len(of_item))
         mixed = [of_item[i] for i in order]
-        groups += [(item, mixed[i : i + examples_per_prompt]) for i in range(0, len(mixed), examples_per_prompt)]
-    requests = [Request(messages=tuple(prompt(item, group)), max_tokens=max_tokens) for item, group in groups]
+        for i in range(0, len(mixed), examples_per_prompt):
+            parts = _fitting(mixed[i : i + examples_per_prompt], lambda group, item=item: ask.fits(prompt(item, group), max_tokens))
+            groups += [(item, part) for part in parts]
+    requests = [
+        Request(messages=tuple(prompt(item, group)), max_tokens=max_tokens, schema=list_schema(len(group))) for item, group in groups
+    ]
     replies = ask(requests)
     return [made for (item, group), reply in zip(groups, replies, strict=True) for made in _group(item, group, reply)]
+
+
+def _fitting(group: list[Case], fits: Callable[[list[Case]], bool]) -> list[list[Case]]:
+    """The group, halved until each part fits or is one window."""
+    if len(group) == 1 or fits(group):
+        return [group]
+    half = (len(group) + 1) // 2
+    return [*_fitting(group[:half], fits), *_fitting(group[half:], fits)]
+
+
+def list_schema(n: int) -> str:
+    """JSON schema of a list of n answers. The root is an object, as OpenAI wants it; the one list inside is what is read."""
+    answers = {"type": "array", "items": {"type": "integer", "enum": [0, 1]}, "minItems": n, "maxItems": n}
+    whole = {"type": "object", "properties": {"answers": answers}, "required": ["answers"], "additionalProperties": False}
+    return json.dumps(whole, sort_keys=True)
 
 
 def _group(item: Item, group: Sequence[Case], reply: Reply) -> list[Judgment]:

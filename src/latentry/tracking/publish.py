@@ -65,7 +65,9 @@ def track(params: Params, root: Path, here: Path = Path(), port: int = PORT) -> 
 
 def study_of(params: Params) -> Study:
     """What all runs of a study have in common."""
-    asked = dict.fromkeys(getattr(entry, "client", None) for entry in (*params.explainers.values(), *params.scorers.values()))
+    asked = dict.fromkeys(
+        getattr(entry, role, None) for entry in (*params.explainers.values(), *params.scorers.values()) for role in ("client", "judge")
+    )
     models = [str(getattr(params.clients[name], "model", name)) for name in asked if name]
     return Study(
         saes=tuple(params.saes),
@@ -77,20 +79,21 @@ def study_of(params: Params) -> Study:
 
 
 def reply_totals(root: Path) -> Totals:
-    """Calls and tokens from the reply store at `root`; None where it lacks any of the replies."""
+    """Calls, tokens and, where it is known, money from the reply store at `root`; None where it lacks any of the replies."""
     folder = root / ".cache" / "replies"
 
     def totals(keys: Sequence[str]) -> Mapping[str, float] | None:
         from latentry.clients.reply_store import ReplyStore
 
         if not keys:
-            return {"calls": 0, "prompt_tokens": 0, "reply_tokens": 0}
+            return {"calls": 0, "prompt_tokens": 0, "reply_tokens": 0, "usd": 0}
         if not any(folder.glob("*.sqlite")):
             return None
         store = ReplyStore(folder)
         found = store.totals(keys)
         store.close()
-        spent = {"calls": found.calls, "prompt_tokens": found.prompt_tokens, "reply_tokens": found.reply_tokens}
+        spent: dict[str, float] = {"calls": found.calls, "prompt_tokens": found.prompt_tokens, "reply_tokens": found.reply_tokens}
+        spent |= {} if found.usd is None else {"usd": found.usd}
         return spent if found.calls == len(keys) else None
 
     return totals

@@ -3,9 +3,10 @@
 import pytest
 
 from latentry.clients.openai_compatible import Config, build
-from latentry.errors import ParamsError
-from latentry.records import Status
+from latentry.errors import EndpointError, ParamsError
+from latentry.records import Message, Request, Status
 from loopback import Answer, Run, completion, failure, loopback, request
+from tiny_tokenizer import byte_tokenizer
 
 
 def answer_of(pool_at, answer: Answer, **wanted):
@@ -26,6 +27,108 @@ def test_log_probabilities_come_by_exact_token(pool_at):
     assert reply.status is Status.OK
     assert dict(reply.alternatives) == {"Yes": -0.1, " yes": -2.5, "no": -3.0}
     assert (body["logprobs"], body["top_logprobs"]) == (True, 20)
+
+
+SCHEMA = '{"type": "object"}'
+
+
+def test_a_schema_is_sent_and_left_out_where_the_server_does_not_take_it(pool_at):
+    def rule(asked: str, before: int) -> Answer:
+        return failure(400, "response_format is not supported") if (asked, before) == ("a", 0) else completion("[1]")
+
+    with loopback(rule) as server:
+        ask = pool_at(server.url, concurrency=1).asker("judge", "test")
+        replies = ask([request("a", schema=SCHEMA), request("b", schema=SCHEMA)])
+        sent = ["response_format" in body for body in server.bodies]
+    assert [reply.text for reply in replies] == ["[1]", "[1]"]
+    assert sent == [True, False, False]
+    assert server.bodies[0]["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+def completed(text: str, *, finish: str = "stop", **logprobs) -> Answer:
+    """An OpenAI completion, of the kind that base models give."""
+    choice = {"index": 0, "text": text, "finish_reason": finish, "logprobs": logprobs or None}
+    return Answer(body={"object": "text_completion", "model": "base", "choices": [choice], "usage": {"prompt_tokens": 4}})
+
+
+BASE = {"api": "completions"}
+
+
+def test_a_base_model_continues_the_turns_as_text(pool_at):
+    turns = (Message(role="system", content="S"), Message(role="user", content="Q"), Message(role="assistant", content="A"))
+    asked = Request(messages=(*turns, Message(role="user", content="Q2\n\nmore")), max_tokens=5)
+    with loopback(lambda *_: completed("yes")) as server:
+        (reply,) = pool_at(server.url, config=BASE).asker("judge", "test")([asked])
+        body = server.bodies[0]
+    assert (reply.status, reply.text, reply.model, reply.prompt_tokens) == (Status.OK, "yes", "base", 4)
+    assert (body["prompt"], body["stop"]) == ("S\n\nQ\nA\n\nQ2\nmore\n", ["\n\n"])
+
+
+def test_a_base_model_grades_first_tokens(pool_at):
+    answer = completed("Yes", finish="length", tokens=["Yes"], token_logprobs=[-0.1], top_logprobs=[{"Yes": -0.1, " no": -2.0}])
+    with loopback(lambda *_: answer) as server:
+        (reply,) = pool_at(server.url, config=BASE).asker("judge", "test")([request("a", alternatives=("yes", "no"), max_tokens=1)])
+    assert (reply.status, dict(reply.alternatives)) == (Status.OK, {"Yes": -0.1, " no": -2.0})
+
+
+def echo_of(prompt: str, _: int) -> Answer:
+    """Letters as tokens, each less likely than the one before; one token more than asked, as vLLM writes it."""
+    tokens = [*prompt, "!"]
+    values = [None, *(-float(at) for at in range(1, len(tokens)))]
+    return completed(prompt + "!", finish="length", tokens=tokens, token_logprobs=values, text_offset=list(range(len(tokens))))
+
+
+def test_the_tokens_of_a_continuation_are_graded_from_the_echo(pool_at):
+    with loopback(echo_of) as server:
+        (reply,) = pool_at(server.url, config=BASE).asker("judge", "test")([request("abc", continuation=" xy")])
+        assert server.bodies[0]["prompt"] == "abc\n xy"
+    assert (reply.status, reply.continuation) == (Status.OK, (-4.0, -5.0, -6.0))
+
+
+@pytest.mark.parametrize("config", [BASE, {}])
+def test_an_endpoint_that_echoes_nothing_is_unsupported_and_asked_again_next_time(pool_at, config):
+    with loopback(lambda *_: completed("x")) as server:
+        ask = pool_at(server.url, config=config).asker("judge", "test")
+        replies = [ask([request("a", continuation="b")])[0] for _ in range(2)]
+    assert {reply.status for reply in replies} == {Status.UNSUPPORTED}
+    assert all(reply.detail and not reply.continuation for reply in replies)
+
+
+def test_a_prompt_beyond_the_context_is_counted_and_not_sent(pool_at):
+    with loopback(lambda *_: completion("fine")) as server:
+        ask = pool_at(server.url, config={"context": 256}).asker("judge", "test")
+        long, short = ask([request("word " * 300), request("word")])
+        assert sum(server.calls.values()) == 1
+        assert (ask.fits(request("word " * 300).messages, 8), ask.fits(request("word").messages, 8)) == (False, True)
+    assert (long.status, short.status) == (Status.CLIENT_ERROR, Status.OK)
+    assert "256" in long.detail
+
+
+def test_a_tokenizer_counts_with_its_chat_template(pool_at, tmp_path):
+    byte_tokenizer().save_pretrained(tmp_path)
+    client = pool_at("http://localhost:1/v1", config={"tokenizer": str(tmp_path)}).client("judge")
+    assert client.n_tokens(request("the whale").messages) == len("<user\nthe whale><assistant\n")  # each of the four signs is one token
+
+
+def test_a_folder_without_tokenizer_is_named(pool_at, tmp_path):
+    with pytest.raises(ParamsError, match=r"clients\.judge\.tokenizer"):
+        pool_at("http://localhost:1/v1", config={"tokenizer": str(tmp_path)}).client("judge").n_tokens(request("a").messages)
+
+
+def test_a_web_page_everywhere_is_no_endpoint(pool_at):
+    page = Answer(body="<!DOCTYPE html><html><body>Welcome</body></html>", is_html=True)
+    with loopback(lambda *_: page) as server, pytest.raises(EndpointError, match=r"web page.*base_url") as raised:
+        pool_at(server.url, retries=0).asker("judge", "test")([request(f"q{i}") for i in range(9)])
+    assert raised.value.exit_code == 3
+
+
+@pytest.mark.parametrize("status", [301, 307, 308])
+def test_a_redirect_is_not_followed(pool_at, status):
+    with loopback(lambda *_: completion("elsewhere")) as other:
+        elsewhere = Answer(status=status, body="", headers={"location": f"{other.url}/chat/completions"})
+        with loopback(lambda *_: elsewhere) as server, pytest.raises(EndpointError, match="sends us to http://127"):
+            pool_at(server.url).asker("judge", "test")([request("a")])
+        assert not other.bodies
 
 
 def test_an_endpoint_without_log_probabilities_says_so(pool_at):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -64,9 +65,12 @@ def test_a_passing_failure_is_tried_again(pool_at, status):
         assert (reply.status, reply.text, server.calls["a"]) == (Status.OK, "now", 3)
 
 
-def test_the_wait_that_the_server_asks_for_is_kept(pool_at):
+@pytest.mark.parametrize("header", [{"retry-after": "0.5"}, {"retry-after-ms": "500"}, {"retry-after": "two seconds from now"}])
+def test_the_wait_that_the_server_asks_for_is_kept(pool_at, header):
+    asked = {name: formatdate(time.time() + 2, usegmt=True) if "now" in value else value for name, value in header.items()}
+
     def rule(_: str, before: int) -> Answer:
-        return completion("now") if before else failure(429, "slow down", headers={"retry-after": "0.5"})
+        return completion("now") if before else failure(429, "slow down", headers=asked)
 
     with loopback(rule) as server:
         pool_at(server.url).asker("judge", "test")([request("a")])
@@ -103,6 +107,7 @@ def test_a_hanging_call_is_given_up(pool_at):
         (failure(402, "pay"), "out of credit"),
         (failure(429, "quota", code="insufficient_quota"), "out of credit"),
         (failure(404, "no such model"), "asked-model"),
+        (failure(400, "unknown model", code="model_not_found"), "asked-model"),
     ],
 )
 def test_what_every_row_would_meet_stops_at_once_and_keeps_what_was_paid(pool_at, monkeypatch, answer, said):

@@ -34,6 +34,11 @@ def test_a_failed_call_is_given_back_but_not_kept(tmp_path):
     assert list(store.find(["k", "l"])) == ["l"]
 
 
+def test_replies_of_requests_without_later_wants_keep_their_keys():
+    assert reply_key({"model": "a"}, REQUEST) == "ec90fcc721810344266045f38db8ec207ecf8151042c2723a4ca4472d5dc7efd"
+    assert len({reply_key({"model": "a"}, replace(REQUEST, **want)) for want in ({}, {"schema": "{}"}, {"continuation": "x"})}) == 3
+
+
 def test_the_first_reply_stays_when_another_process_asked_the_same(tmp_path):
     one, other = ReplyStore(tmp_path), ReplyStore(tmp_path)
     one.keep({"k": REPLY})
@@ -75,6 +80,17 @@ def test_a_file_that_is_no_store_or_a_newer_one_is_named(tmp_path):
         connection.execute("PRAGMA user_version = 9")
     with pytest.raises(ContractError, match="v9"):
         ReplyStore(tmp_path)
+
+
+def test_a_store_from_before_money_is_read_and_its_costs_are_unknown(tmp_path):
+    ReplyStore(tmp_path).keep({"k": REPLY})
+    with sqlite3.connect(tmp_path / "replies.sqlite") as connection:
+        connection.execute("ALTER TABLE replies DROP COLUMN usd")
+    store = ReplyStore(tmp_path)
+    assert store.find(["k"]) == {"k": replace(REPLY, key="k")}
+    assert store.totals(["k"]).usd is None
+    store.keep({"l": REPLY}, usd=0.5)
+    assert store.totals(["l"]).usd == 0.5
 
 
 WRITER = """

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
-    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
@@ -23,8 +21,8 @@ from latentry.clients.reply_store import ReplyStore
 from latentry.clients.transformers import Config, build
 from latentry.records import Message, Request, Status
 from loopback import Run, request
+from tiny_tokenizer import byte_tokenizer
 
-TEMPLATE = "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>assistant\n{% endif %}"
 LONGEST = 400
 SIZES = {
     "vocab_size": 259,
@@ -44,15 +42,6 @@ CLOSE = 2e-5
 SHARED = "Worked examples that every request begins with, long enough to be worth running once. "
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate(["<s>", "</s>", "<pad>", *alphabet])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", chat_template=TEMPLATE)
-
-
 @pytest.fixture(scope="module", params=["llama", "qwen2"])
 def folder(request, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("models") / request.param
@@ -64,8 +53,8 @@ def folder(request, tmp_path_factory) -> Path:
     return folder
 
 
-def client_of(folder: Path):
-    config = Config(kind="transformers", model=folder.name, dtype="float32")
+def client_of(folder: Path, **settings):
+    config = Config(kind="transformers", model=folder.name, dtype="float32", **settings)
     return build(config, name="judge", run=Run(), models=folder.parent, device="cpu")
 
 
@@ -207,3 +196,48 @@ def test_the_identity_names_weights_and_numbers_not_the_device(folder):
     assert client_of(folder).identity["weights"] == one.identity["weights"]
     (folder / "manifest.json").write_text(json.dumps(again | {"files": {"model.safetensors": "b"}}))
     assert client_of(folder).identity["weights"] != one.identity["weights"]
+
+
+CONTINUED = [asked("a window " * n, continuation=" of the text" * m) for n, m in ((1, 1), (3, 2), (2, 1), (2, 3))]
+CONTINUED += [asked("a window ", continuation=" of the sea"), asked("a window ", continuation="!")]
+
+
+@torch.inference_mode()
+def test_a_continuation_has_the_log_probabilities_of_a_plain_forward_its_first_token_too(folder):
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    client = client_of(folder)
+    client.batches(CONTINUED, 4)
+    for reply, one in zip(client.answer(CONTINUED), CONTINUED, strict=True):
+        prompt = plain_prompt(folder, one)[0].tolist()
+        further = tokenizer.encode(one.continuation, add_special_tokens=False)
+        logprobs = model(torch.tensor([prompt + further])).logits[0].log_softmax(-1)
+        wanted = [float(logprobs[len(prompt) - 1 + place, token]) for place, token in enumerate(further)]
+        assert reply.continuation == pytest.approx(wanted, abs=CLOSE)
+        assert (reply.status, reply.prompt_tokens, reply.reply_tokens) == (Status.OK, len(prompt) + len(further), 0)
+
+
+def test_continuations_change_no_beginning_that_others_use(folder):
+    client = client_of(folder)
+    mixed = [*GRADED, *CONTINUED]
+    client.batches(mixed, 8)
+    first = client.answer(mixed)
+    client.answer(CONTINUED)
+    assert client.answer(mixed) == first
+    alone = [client_of(folder).answer([one])[0] for one in mixed]
+    for one, other in zip(first, alone, strict=True):
+        assert one.continuation == pytest.approx(other.continuation, abs=CLOSE)
+        assert dict(one.alternatives) == pytest.approx(dict(other.alternatives), abs=CLOSE)
+
+
+def test_a_base_model_is_asked_in_plain_text(folder):
+    turns = (Message(role="system", content="S"), Message(role="user", content="Q"))
+    client = client_of(folder, chat=False)
+    assert client.n_tokens(turns) == len("S\n\nQ\n")
+    assert client.identity != client_of(folder).identity
+    (reply,) = client.answer([Request(messages=turns, max_tokens=60)])
+    assert "\n\n" not in reply.text
+
+
+def test_a_continuation_that_does_not_fit_is_a_status(folder):
+    (reply,) = client_of(folder).answer([request("a", continuation="b" * LONGEST)])
+    assert reply.status is Status.CLIENT_ERROR

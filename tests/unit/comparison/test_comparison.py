@@ -182,6 +182,25 @@ def test_pairs_find_the_planted_difference_and_no_other(data):
     assert (same["p_adjusted"], pairs["topk-1k", "topk-2k", "default"]["p_adjusted"]) == (1.0, None)
 
 
+def test_explainers_are_compared_on_the_latents_that_both_have(data):
+    tables = compare(grid_of(data))
+    rows = {
+        (row["sae"], row["explainer_a"], row["explainer_b"]): row
+        for row in tables["explainer_pairs.parquet"].to_pylist()
+        if row["scorer"] == "embedding"
+    }
+    scores: dict = {}
+    for row in tables["latents.parquet"].to_pylist():
+        if row["scorer"] == "embedding" and row["auroc"] is not None:
+            scores.setdefault((row["sae"], row["explainer"]), {})[row["latent"]] = row["auroc"]
+    for (sae, a, b), row in rows.items():
+        one, other = scores.get((sae, a), {}), scores.get((sae, b), {})
+        gaps = [one[latent] - other[latent] for latent in sorted(one.keys() & other.keys())]
+        assert row["n"] == len(gaps)
+        assert row["difference"] == (pytest.approx(sum(gaps) / len(gaps)) if gaps else None)
+        assert row["p_value"] is None or 0 <= row["p_value"] <= row["p_adjusted"] <= 1
+
+
 def test_one_cell_does_not_depend_on_the_others_of_the_grid(data):
     wanted = {"sae": "topk-2k", "explainer": "lexical", "scorer": "embedding"}
     alone = compare(grid_of(data, saes=("topk-2k",), explainers=("lexical",)))

@@ -5,8 +5,9 @@ import math
 
 import pytest
 
+from fakes import ask_by
 from latentry.explainers import lexical
-from latentry.explainers.base import LatentExamples
+from latentry.explainers.base import LatentExamples, SaeFacts
 from latentry.explainers.lexical import z_scores
 from latentry.records import Example, Explanation, Split, Status
 from planted_windows import window
@@ -14,8 +15,11 @@ from planted_windows import window
 EXPLAIN = Split.EXPLAIN
 
 
+SAE = SaeFacts(name="planted", width=10, promoted=dict)
+
+
 def explained(fires: list[Example], silent: list[Example], status: Status = Status.OK, **settings) -> Explanation:
-    explainer = lexical.build(lexical.Config(kind="lexical", **settings), "lexical", 0, lambda _: None)
+    explainer = lexical.build(lexical.Config(kind="lexical", **settings), "lexical", 0, lambda _: ask_by(lambda _: ""), SAE)
     (row,) = explainer.explain([LatentExamples(latent=1, status=status, detail="", examples=tuple(fires + silent))])
     return row
 
