@@ -134,7 +134,8 @@ def test_how_it_is_run_reruns_nothing(project):
     [
         ("src/latentry/tracking/saved_view.py", []),
         ("src/latentry/params.py", []),
-        ("src/latentry/scorers/detection.py", ["score@tiny-detection", "score@tiny-embedding", "score@tiny-fuzzing"]),
+        ("src/latentry/scorers/fuzzing.py", ["score@tiny-detection", "score@tiny-embedding", "score@tiny-fuzzing"]),
+        ("src/latentry/scorers/detection.py", ["explain@tiny", "score@tiny-detection", "score@tiny-embedding", "score@tiny-fuzzing"]),
     ],
 )
 def test_a_comment_reruns_only_what_uses_the_file(project, file, cells):
