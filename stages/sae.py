@@ -26,11 +26,12 @@ def main(name: str) -> None:
     config, device = params.named("saes", name), device_of(run.device)
     model, tokens, activations = Path("data/models", params.subject.model), Path("data/tokens"), Path("data/activations", config.hookpoint)
     declared = params.slice("seed", f"saes.{name}", "evaluation", "subject")
-    how = {"batch_contexts": run.batch_contexts}
+    room = variant("saes", config.kind)
+    how = {"batch_contexts": run.batch_contexts, "origin": room.origin_digest(config)}
     with work(Path("data/saes", name), SAE, cell=f"sae@{name}", params=declared, inputs=[model, tokens, activations], how=how) as making:
         if not making:
             return
-        room, token_set = variant("saes", config.kind), TokenSet(tokens)
+        token_set = TokenSet(tokens)
         read = open_activations(
             activations, tokens=tokens, model=model, dtype=params.subject.dtype, device=device, batch_contexts=run.batch_contexts
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from latentry.errors import ContractError, LatentryError, ParamsError
 from latentry.explainers.base import SaeFacts
 from latentry.params import Params
-from latentry.registry import variant
+from latentry.registry import SaeConfig, variant
 from latentry.runtime import device_of
 
 
@@ -65,6 +65,18 @@ def _sae_faults(params: Params, not_checked: list[str]) -> Iterator[str]:
             yield f"saes.{name}.folder: {folder} is not there; name a folder that holds the SAE's files"
         elif folder is not None:
             yield from _context_faults(params, name, Path(folder), not_checked)
+            yield from _folder_faults(name, sae)
+
+
+def _folder_faults(name: str, sae: SaeConfig) -> Iterator[str]:
+    """A SAE's folder that cannot be used, or that is no longer what was copied from it."""
+    room, copied = variant("saes", sae.kind), Path("data/saes", name)
+    try:
+        room.check_folder(sae)
+        if (copied / "manifest.json").is_file() and not room.is_copy(sae, copied):
+            yield f"saes.{name}.folder: changed since it was copied to {copied}, which is what is read; `dvc repro --force sae@{name}` copies it again"
+    except LatentryError as error:
+        yield f"saes.{name}.folder: {error}"
 
 
 def _context_faults(params: Params, name: str, folder: Path, not_checked: list[str]) -> Iterator[str]:
@@ -74,9 +86,11 @@ def _context_faults(params: Params, name: str, folder: Path, not_checked: list[s
     except (OSError, ValueError, AttributeError):
         return  # the stage that reads the folder says what is wrong with it
     begins, context = recorded.get("prepend_bos"), recorded.get("context_size")
-    if begins is None:
-        not_checked.append(f"tokens.prepend_bos: SAE {name!r} records no `prepend_bos`")
-    elif begins != params.tokens.prepend_bos and (begins or params.tokens.prepend_bos is not None):
+    if begins is None or params.tokens.prepend_bos is None:
+        not_checked.append(
+            f"tokens.prepend_bos: whether SAE {name!r} is applied to contexts such as it was trained on is known at its gate"
+        )
+    elif begins != params.tokens.prepend_bos:
         yield (
             f"tokens.prepend_bos: is {json.dumps(params.tokens.prepend_bos)}; SAE {name!r} was trained on contexts"
             f" {'with' if begins else 'without'} BOS: set it to {json.dumps(begins)}"

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -160,13 +161,14 @@ def test_a_lock_that_a_kill_cut_short_is_set_aside_and_a_whole_one_is_left(tmp_p
 
 def recorded(folder: str, **metadata) -> dict:
     Path(folder).mkdir(exist_ok=True)
-    (Path(folder) / "cfg.json").write_text(json.dumps({"metadata": metadata}))
+    (Path(folder) / "cfg.json").write_text(json.dumps({"architecture": "topk", "d_in": 32, "d_sae": 64, "k": 4, "metadata": metadata}))
+    (Path(folder) / "sae_weights.safetensors").write_bytes(b"weights")
     return {"mine": {"kind": "sae_lens", "hookpoint": "resid-1", "width": 64, "loss": "topk", "folder": folder}}
 
 
 @pytest.mark.parametrize(
     ("begins", "asked", "faulty"),
-    [(True, True, False), (True, None, True), (True, False, True), (False, None, False), (False, False, False), (False, True, True)],
+    [(True, True, False), (True, None, False), (True, False, True), (False, None, False), (False, False, False), (False, True, True)],
 )
 def test_a_sae_trained_with_or_without_bos_is_not_applied_to_the_other(begins, asked, faulty):
     faults = found(saes=recorded("mine", prepend_bos=begins), tokens__prepend_bos=asked).faults
@@ -175,9 +177,30 @@ def test_a_sae_trained_with_or_without_bos_is_not_applied_to_the_other(begins, a
 
 
 def test_a_sae_that_does_not_say_whether_bos_was_there_is_said_not_to_be_checked():
-    assert any(said.startswith("tokens.prepend_bos: SAE 'mine'") for said in found(saes=recorded("mine")).not_checked)
+    assert any(said.startswith("tokens.prepend_bos: whether SAE 'mine'") for said in found(saes=recorded("mine")).not_checked)
 
 
 def test_a_context_longer_than_the_saes_is_a_fault_and_a_shorter_one_is_not():
     assert [fault.split(":")[0] for fault in found(saes=recorded("mine", prepend_bos=False, context_size=16)).faults] == ["tokens.context"]
     assert not found(saes=recorded("mine", prepend_bos=False, context_size=64)).faults
+
+
+def test_a_saes_folder_is_looked_at_before_any_work_and_named_as_the_user_named_it():
+    saes = recorded("mine", prepend_bos=False)
+    assert not found(saes=saes).faults
+    (Path("mine") / "cfg.json").write_text(json.dumps({"architecture": "topk", "d_in": 32, "d_sae": 65, "k": 4}))
+    assert found(saes=saes).faults == ("saes.mine.folder: mine/cfg.json: d_sae is 65, but params say width 64; correct `width`",)
+    (Path("mine") / "sae_weights.safetensors").unlink()
+    recorded_again = recorded("mine", prepend_bos=False)
+    (Path("mine") / "sae_weights.safetensors").unlink()
+    assert "no sae_weights.safetensors" in found(saes=recorded_again).faults[0]
+
+
+def test_a_saes_folder_that_changed_since_it_was_copied_is_told():
+    saes = recorded("mine", prepend_bos=False)
+    copied = Path("data/saes/mine")
+    shutil.copytree("mine", copied)
+    (copied / "manifest.json").write_text("{}")
+    assert not found(saes=saes).faults
+    (Path("mine") / "sae_weights.safetensors").write_bytes(b"others")
+    assert "dvc repro --force sae@mine" in found(saes=saes).faults[0]

@@ -10,6 +10,8 @@ import math
 import os
 import re
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +28,8 @@ START_S = 600.0
 """How long no worker at all may be running before the cluster counts as full: nodes that are started on demand take minutes."""
 KNOCK_S = 10.0
 """How long a cluster's address may take to answer."""
+PROBE_S = 60.0
+"""The same for an address without a port, such as `auto`, which Ray has to look up."""
 LOSSES = 3
 """Workers lost at one shard, or one after another before they were ready, before the engine gives up."""
 STORE_BYTES = 100_000_000
@@ -207,10 +211,18 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
 
 
 def _knock(address: str) -> None:
-    """Fail at once where nothing listens: Ray itself would try for minutes."""
+    """Fail soon where nothing answers: Ray itself would try for minutes, and for ever at a cluster of its memory that has died."""
     found = re.fullmatch(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d+)", address)
     if found:
         socket.create_connection((found[1], int(found[2])), timeout=KNOCK_S).close()
+    elif address:
+        try:
+            subprocess.run([sys.executable, "-c", _PROBE, address], timeout=PROBE_S, capture_output=True, check=False)
+        except subprocess.TimeoutExpired:
+            raise OSError(f"it did not answer in {PROBE_S:.0f} s") from None
+
+
+_PROBE = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False)"
 
 
 def _imported(*, here: bool) -> Any:

@@ -20,6 +20,7 @@ from latentry.errors import ContractError, NumericsError, SourceError, Unsupport
 from latentry.registry import SaeConfig
 from latentry.saes.base import Activations, Sae
 from latentry.saes.recipe import TrainConfig
+from latentry.store import digest_of, file_digest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,6 +110,7 @@ def make(
     """Write the SAE's files to the folder: trained on those contexts, or copied. Returns on how many tokens it was
     trained here, None where others trained it. After a kill it goes on, at most `checkpoint_tokens` tokens back."""
     if config.folder is not None:
+        check_folder(config)
         copy_weights(config.folder, folder)
         return None
     if config.train is None:
@@ -129,15 +131,42 @@ def make(
     )
 
 
-def copy_weights(source: Path, folder: Path) -> None:
-    """Pin a SAE from elsewhere: its two files, and nothing else of its folder.
+def check_folder(config: Config) -> None:
+    """Look at a SAE from elsewhere without reading its weights.
+
+    Raises:
+        SourceError, ContractError, UnsupportedError: as `build`.
+    """
+    if config.folder is not None:
+        described = _read_config(config.folder)
+        _check_sizes(config.folder, _architecture(config.folder, described, config.loss), described, config.width)
+        origin_digest(config)
+
+
+def origin_digest(config: Config) -> str | None:
+    """Digest of the files that are copied, so that others in their place are noticed; None for a SAE that is trained here.
 
     Raises:
         SourceError: a file is missing.
     """
+    return None if config.folder is None else _digest(config.folder)
+
+
+def is_copy(config: Config, folder: Path) -> bool:
+    """Whether a folder holds what would be copied now."""
+    return config.folder is None or _digest(config.folder) == _digest(folder)
+
+
+def _digest(folder: Path) -> str:
     for name in (CONFIG_FILE, WEIGHTS_FILE):
-        if not (source / name).is_file():
-            raise SourceError(_missing(source, name))
+        if not (folder / name).is_file():
+            raise SourceError(_missing(folder, name))
+    return digest_of([file_digest(folder / name) for name in (CONFIG_FILE, WEIGHTS_FILE)])
+
+
+def copy_weights(source: Path, folder: Path) -> None:
+    """Pin a SAE from elsewhere: its two files, and nothing else of its folder."""
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
         shutil.copyfile(source / name, folder / name)
 
 

@@ -108,7 +108,13 @@ def serving() -> Iterator[str]:
 
 def fetch(folder: Path, endpoint: str, *asked: Mapping[str, object], cache: Path, **environment: str) -> list[str | dict[str, str]]:
     """What is fetched, or said, for each; in a process of its own, because the client reads its surroundings when it is imported."""
-    own = {"HF_HOME": str(cache), "HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    own = {
+        "HF_HOME": str(cache),
+        "HF_ENDPOINT": endpoint,
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_OFFLINE": "0",
+    }
     command = [sys.executable, "-c", SCRIPT, json.dumps(asked), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | own | environment, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
