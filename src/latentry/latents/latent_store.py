@@ -18,7 +18,7 @@ from latentry.contracts import LATENTS
 from latentry.errors import ContractError, NumericsError
 from latentry.store import Work, read_manifest
 
-SHARD_ACTIVATIONS = 16_000_000
+SHARD_ACTIVATIONS = 8_000_000
 """A shard is closed before the latent that would take it past so many activations: hundreds of files for the widest SAEs. A
 latent is never cut: one that fires more often has a shard of its own."""
 STORE_FILE = "store.json"
