@@ -38,8 +38,11 @@ def lay_out(project: Path, url: str, n_latents: int = 6, **changes: Any) -> None
     examples(project / "data" / "examples" / SAE, n_latents)
 
 
-def examples(folder: Path, n_latents: int) -> None:
-    """`data/examples/<S>` with both splits of every latent; the last one asked for is dead."""
+def examples(folder: Path, n_latents: int, *, are_supplied: bool = False) -> None:
+    """`data/examples/<S>` with both splits of every latent; the last one asked for is dead.
+
+    Where they are supplied, every latent's contrasts are windows of all the others.
+    """
     rows, windows = [], []
     for latent in range(n_latents):
         rows.append(_row(latent, Status.OK, ""))
@@ -47,6 +50,11 @@ def examples(folder: Path, n_latents: int) -> None:
             windows += [_window(latent, number, WORDS[latent], "explain"), _window(latent, 40 + number, WORDS[latent], "held_out")]
             windows += [_window(latent, 100 + number, None, "held_out"), _window(latent, 200 + number, None, "explain")]
     rows.append(_row(n_latents, Status.DEAD, "no firing in 3,200 tokens"))
+    if are_supplied:
+        windows = [
+            replace(made, supplier=(made.latent + 1 + made.rank % (n_latents - 1)) % n_latents) if made.contrast else made
+            for made in windows
+        ]
     promoted = [{"latent": row["latent"], "promoted_tokens": ["a"], "suppressed_tokens": ["b"]} for row in rows]
 
     def fill(making: Any) -> None:

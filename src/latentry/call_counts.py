@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from latentry.clients.base import AsyncClient, BatchClient, CountingClient
+from latentry.clients.base import AsyncClient, BatchClient, CountingClient, too_long
 from latentry.clients.counting import n_bytes
 from latentry.clients.ledger import call
 from latentry.clients.pool import ClientPool
@@ -79,14 +79,17 @@ class CallCounts:
     def count(self, cell: str, client: str, planned: bool, requests: Sequence[Request]) -> list[Reply]:
         """The replies that the store has, and stand-ins for the others, which are counted."""
         counted = self._cells.setdefault(f"{cell}\n{client}", _Cell(client=client, planned=planned))
-        identity = getattr(self.client(client), "identity", {"kind": "unknown", "client": client})
+        asked = self.client(client)
+        identity = getattr(asked, "identity", {"kind": "unknown", "client": client})
         keys = [reply_key(identity, request) for request in requests]
         found = self._store.find(keys)
+        missing = {key: request for key, request in zip(keys, requests, strict=True) if key not in found}
+        unsent = {key: reply for key, request in missing.items() if (reply := too_long(asked, request)) is not None}
         for key, request in zip(keys, requests, strict=True):
-            if key not in self._seen:
+            if key not in self._seen and key not in unsent:
                 self._seen.add(key)
                 self._add(counted, request, found.get(key))
-        return [found.get(key) or _stand_in(key, request) for key, request in zip(keys, requests, strict=True)]
+        return [found.get(key) or unsent.get(key) or _stand_in(key, request) for key, request in zip(keys, requests, strict=True)]
 
     def client(self, name: str) -> BatchClient | AsyncClient | None:
         """A client, or None where its key or its model is not there yet."""

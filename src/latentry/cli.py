@@ -1,6 +1,7 @@
 """The command line, for what is not a stage: check before work, publish again, open the comparison."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -64,18 +65,25 @@ def estimate() -> None:
 @commands.command()
 @click.option("--dry-run", is_flag=True, help="Only name the cells.")
 def retry(dry_run: bool) -> None:
-    """Ask again for what failed for the moment: run the cells that hold such rows, then what follows from them."""
-    from latentry.retry import failed_cells
+    """Ask again for what failed for the moment: run the cells that hold such rows, then what was made of them; no other cell."""
+    from latentry.retry import failed_cells, following_cells, unmade_cells
 
-    failed = failed_cells(load_params())
+    params = load_params()
+    failed = failed_cells(params)
     for cell in failed:
         click.echo(f"{cell.cell}: {cell.n_failed:,} of {cell.n_rows:,} rows failed for the moment")
     if not failed:
         click.echo("nothing to retry: no row failed for the moment")
+    if unmade := unmade_cells(params):
+        click.echo(f"without results: {', '.join(unmade)}; a cell that never ran or failed as a whole is run by `dvc repro`")
     if failed and not dry_run:
-        again = ["dvc", "repro", "--force", "--single-item", *(cell.cell for cell in failed)]
-        code = subprocess.run(again, check=False).returncode
-        raise SystemExit(code or subprocess.run(["dvc", "repro"], check=False).returncode)
+        names = [cell.cell for cell in failed]
+        raise SystemExit(_repro(names, "--force") or _repro(following_cells(params, names)))
+
+
+def _repro(cells: Sequence[str], *options: str) -> int:
+    """Run these cells alone, and give DVC's exit code."""
+    return subprocess.run(["dvc", "repro", *options, "--single-item", *cells], check=False).returncode if cells else 0
 
 
 @commands.command()

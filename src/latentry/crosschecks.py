@@ -9,6 +9,9 @@ from latentry.registry import nearest
 if TYPE_CHECKING:
     from latentry.params import Params
 
+OWN_NAMES = {"windows": "the activating examples in their ids", "wrong-position": "the contrasts that fuzzing makes itself"}
+"""What no entry of `examples.contrasts` may be called, with what the name means."""
+
 
 def cross_faults(params: "Params") -> list[str]:
     """All of them; a check that needs a section which is not there, since it is wrong itself, is left out."""
@@ -18,7 +21,9 @@ def cross_faults(params: "Params") -> list[str]:
         _hookpoint_faults,
         _asked_faults,
         _contrast_faults,
+        _contrast_name_faults,
         _source_faults,
+        _share_faults,
         _run_faults,
         _size_faults,
         _cell_faults,
@@ -68,6 +73,21 @@ def _own_model_faults(params: "Params", name: str) -> Iterator[str]:
     for part in getattr(entries.get(contrast), "shares", (contrast,)):
         if model is not None and getattr(entries.get(part), "model", None) == model:
             yield f"scorers.{name}.contrast: {part!r} is chosen by {model!r}, the scorer's own model; name another contrast, or another model"
+
+
+def _contrast_name_faults(params: "Params") -> Iterator[str]:
+    for name in (name for name in OWN_NAMES if name in params.examples.contrasts):
+        yield f"examples.contrasts.{name}: the name means {OWN_NAMES[name]}; rename the entry"
+
+
+def _share_faults(params: "Params") -> Iterator[str]:
+    """A share too small for one window; the explain split has contrasts of the first entry only."""
+    examples = params.examples
+    for place, (name, config) in enumerate(examples.contrasts.items()):
+        for split in ("held_out", "explain")[: 1 if place else 2]:
+            n = getattr(examples, split).n_contrast
+            for part in (part for part, n_part in config.asked_of_parts(n).items() if n and not n_part):
+                yield f"examples.contrasts.{name}.shares: {part!r} has none of the {n} windows of `examples.{split}.n_contrast`; raise either"
 
 
 def _source_faults(params: "Params") -> Iterator[str]:

@@ -28,7 +28,7 @@ from latentry.planned_examples import planned_examples
 from latentry.records import Example, Explanation, Split, Status
 from latentry.registry import variant
 from latentry.sampling.disjoint import read_examples
-from latentry.scorers.base import items_for
+from latentry.scorers.base import items_for, suppliers
 from latentry.store import cache_folder, read_table
 
 ASSUMED_SPREAD = 0.15
@@ -116,14 +116,15 @@ def _count_sae(params: Params, data: Path, sae: str, counts: "CallCounts") -> No
         if getattr(config, "client", None) is None:
             continue
         mine = ranked[: config.max_latents]
+        scorer = variant("scorers", config.kind).build(config, params.seed, counts.asker(f"score@{sae}-{name}", planned), _no_embedder)
         items = items_for(
             [one for one in explanations if one.latent in set(mine)],
             held_out,
             ranked=mine,
             seed=params.seed,
             null_latents=config.null_latents,
+            excluded=suppliers(held_out, scorer.contrast),
         )
-        scorer = variant("scorers", config.kind).build(config, params.seed, counts.asker(f"score@{sae}-{name}", planned), _no_embedder)
         scorer.judge(items)
 
 

@@ -172,7 +172,7 @@ class Reply:
 
     status: Status
     """OK, TRUNCATED (cut at max_tokens), REFUSED; or, never stored, CLIENT_ERROR (may go well another time) or UNSUPPORTED
-    (the client cannot do what was asked)."""
+    (the client cannot do what was asked, or the prompt does not fit into its context)."""
     text: str
     detail: str
     alternatives: Mapping[str, float] = field(default_factory=dict)

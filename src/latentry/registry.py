@@ -49,6 +49,10 @@ class ContrastConfig(VariantConfig):
         """The names under which its windows are recorded: more than one only where it is made of several sources."""
         return (self.source(contrasts),)
 
+    def asked_of_parts(self, n: int) -> Mapping[str, int]:  # noqa: ARG002
+        """How many of `n` windows each entry it is made of is asked for, in the order of `parts`; none where it is its own."""
+        return {}
+
 
 class ExplainerConfig(VariantConfig):
     """What every explainer's `Config` has."""

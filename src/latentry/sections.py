@@ -9,6 +9,8 @@ from latentry.registry import ContrastConfig
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)]
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Latent = Annotated[int, Field(ge=0, strict=True)]
+"""A whole number; `true` is none."""
 
 
 class Section(BaseModel):
@@ -28,6 +30,7 @@ class Budget(Section):
     """Most that may be spent at endpoints, all clients of the project together, over all its runs so far."""
 
     calls: Count | None = None
+    """Sent, further tries and those that brought nothing included."""
     tokens: Count | None = None
     """Of prompts and replies together."""
     usd: Annotated[float, Field(gt=0)] | None = None
@@ -172,8 +175,8 @@ class HeldOutSplit(Section):
 class LatentRange(Section):
     """The latents from one to another."""
 
-    first: Annotated[int, Field(ge=0)]
-    last: Annotated[int, Field(ge=0)]
+    first: Latent
+    last: Latent
     """The last one, itself among them."""
 
     @model_validator(mode="after")
@@ -192,7 +195,7 @@ class ExampleSettings(Section):
     """`fixed`: those of a grid over each document; `centred`: around the strongest token of each of these."""
     n_latents: Count | None = None
     """Eligible latents wanted of each SAE: the head of a seeded permutation of `latents`; none: all."""
-    latents: Literal["all"] | Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | LatentRange = "all"
+    latents: Literal["all"] | Annotated[tuple[Latent, ...], Field(min_length=1)] | LatentRange = "all"
     """`all`, a list such as [3, 17], or a range such as {first: 0, last: 4095}."""
     strata: Annotated[int, Field(ge=2)] | None = None
     """Strata of firing frequency, in equal steps of its logarithm, that the permutation takes in turns; none: no strata. The

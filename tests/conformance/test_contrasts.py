@@ -107,6 +107,8 @@ def test_contrasts_are_silent_allowed_distinct_and_drawn_again_the_same(kind: st
         assert text_at(start) not in activating
     assert len({text_at(start) for start in drawn.starts.tolist()}) == drawn.starts.size
     assert np.diff(np.sort(drawn.starts)).min(initial=WINDOW) >= WINDOW
+    apart = np.abs(drawn.starts[:, None] - asked.activating.starts)
+    assert apart.min() >= WINDOW, "no token in common with an activating window of the split"
     again = built(kind, inputs).draw(wanted(inputs, n=8, windows=windows))
     assert drawn.starts.tolist() == again.starts.tolist()
     assert drawn.supplier.tolist() == again.supplier.tolist()

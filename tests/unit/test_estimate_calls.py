@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from judged_project import SAE, lay_out, stage
+from judged_project import SAE, examples, lay_out, stage
 from latentry.clients.reply_store import ReplyStore
 from latentry.estimate_calls import CallEstimate, estimate_calls, said
 from latentry.metrics import smallest_detectable_with
@@ -92,6 +92,21 @@ def test_calls_of_several_explainers_are_counted_once_each(project, server):
     run_both()
     assert {cell.cell.split()[-1]: cell.calls for cell in found.cells}["default"] == 4
     assert total(found, "calls") == sum(server.calls.values())
+
+
+def test_nulls_that_neighbour_contrasts_leave_without_a_partner_are_not_counted(project, server):
+    lay_out(project, server.url, 4)
+    examples(project / "data" / "examples" / SAE, 4, are_supplied=True)
+    found = estimated(project)
+    run_both()
+    assert total(found, "calls") == sum(server.calls.values())
+
+
+def test_a_prompt_that_is_not_sent_is_not_counted(project, server):
+    lay_out(project, server.url, 3, clients__judge__context=256)
+    found = estimated(project)
+    run_both()
+    assert total(found, "calls") == sum(server.calls.values()) == 0
 
 
 def test_examples_that_are_not_drawn_are_planned(project, server):

@@ -48,6 +48,8 @@ def test_latents_may_be_all_a_list_or_a_range_and_their_number_may_be_left_open(
         ({"examples__latents": [3, 64]}, "examples.latents: 64 is no latent of SAE 'topk-64', which has 0 to 63"),
         ({"examples__latents": {"first": 0, "last": 64}}, "examples.latents: 64 is no latent of SAE 'topk-64'"),
         ({"examples__latents": {"first": 9, "last": 3}}, "last is 3; at least first, 9"),
+        ({"examples__latents": [True]}, "examples.latents.0: is True; input should be a valid integer"),
+        ({"examples__latents": {"first": False, "last": 3}}, "examples.latents.first: is False; input should be a valid integer"),
         ({"examples__strata": 1}, "examples.strata: is 1; input should be greater than or equal to 2"),
         ({"examples__windows": "sliding"}, "examples.windows: is 'sliding'; input should be 'fixed' or 'centred'"),
         ({"examples__explain__how": "best"}, "examples.explain.how: is 'best'"),
@@ -80,11 +82,29 @@ def test_wrong_settings_of_the_sample_and_the_windows_are_told_with_what_is_allo
             },
             "examples.contrasts.two.shares: 'one' is mixed itself; name its parts",
         ),
+        (
+            {"wrong-position": {"kind": "same_document"}},
+            "examples.contrasts.wrong-position: the name means the contrasts that fuzzing makes",
+        ),
+        ({"windows": {"kind": "random"}}, "examples.contrasts.windows: the name means the activating examples in their ids; rename"),
+        (
+            {"mixture": {"kind": "mixed", "shares": {"random": 0.98, "same_document": 0.02}}, "same_document": {}},
+            "examples.contrasts.mixture.shares: 'same_document' has none of the 10 windows of `examples.held_out.n_contrast`",
+        ),
         ({"neighbors": {}}, "examples.contrasts.neighbors.kind: there is no 'neighbors'; did you mean 'neighbours'"),
     ],
 )
 def test_wrong_contrasts_are_told_by_their_path(contrasts: dict[str, Any], said: str) -> None:
     assert said in faults(with_contrasts(**contrasts))
+
+
+def test_a_share_too_small_for_the_explain_split_is_told_where_that_split_has_the_mixture() -> None:
+    mixture = {"kind": "mixed", "shares": {"random": 0.5, "same_document": 0.5}}
+    others = {"random": {}, "same_document": {}}
+    first = small_params(examples__contrasts={"mixture": mixture, **others}, examples__explain__n_contrast=1)
+    assert "'same_document' has none of the 1 windows of `examples.explain.n_contrast`" in faults(first)
+    assert parsed(changed(first, examples__explain__n_contrast=0))
+    assert parsed(changed(first, examples__contrasts={**others, "mixture": mixture}))
 
 
 def test_the_embedding_scorer_refuses_contrasts_that_its_own_model_chose_also_in_a_mixture() -> None:

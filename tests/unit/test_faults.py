@@ -1,6 +1,7 @@
 """An endpoint that fails in every way at once: each latent has one row, no failure is a text or an answer, and only failures are asked again."""
 
 import json
+import os
 from collections import Counter
 
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from judged_project import SAE, lay_out, stage
 from latentry.cli import commands
 from latentry.errors import EndpointError, TooManyFailuresError
 from latentry.params import load_params
-from latentry.retry import failed_cells
+from latentry.retry import failed_cells, following_cells, unmade_cells
 from loopback import Answer, completion, failure, loopback
 
 N = 30
@@ -138,6 +139,39 @@ def test_retry_names_the_cells():
     assert "nothing to retry" in CliRunner().invoke(commands, ["retry", "--dry-run"]).output
     assert stage("explain") is None
     assert f"explain@{SAE}: 4 of 31 rows" in CliRunner().invoke(commands, ["retry", "--dry-run"]).output
+
+
+@pytest.fixture
+def dvc_calls(tmp_path, monkeypatch):
+    """What `dvc` was called with, in its place a script that writes it down."""
+    (tmp_path / "bin").mkdir()
+    script, said = tmp_path / "bin" / "dvc", tmp_path / "said"
+    script.write_text(f'#!/bin/sh\necho "$@" >> {said}\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    return lambda: said.read_text().splitlines()
+
+
+@pytest.mark.usefixtures("endpoint")
+@pytest.mark.parametrize("are_compared", [False, True])
+def test_retry_runs_no_cell_without_results(project, dvc_calls, are_compared):
+    assert stage("explain") is None
+    if are_compared:
+        (project / "data" / "comparison").mkdir()
+    told = CliRunner().invoke(commands, ["retry"])
+    assert (told.exit_code, f"without results: score@{SAE}-detection" in told.output) == (0, True)
+    following = ["repro --single-item compare track"] if are_compared else []
+    assert dvc_calls() == [f"repro --force --single-item explain@{SAE}", *following]
+
+
+@pytest.mark.usefixtures("endpoint")
+def test_retry_runs_scores_that_were_made_of_failed_explanations(project):
+    assert stage("explain") is None
+    assert stage("score", "--scorer", "detection") is None
+    params = load_params(project / "params.yaml")
+    assert following_cells(params, [f"explain@{SAE}"]) == [f"score@{SAE}-detection"]
+    assert following_cells(params, [f"explain@{SAE}", f"score@{SAE}-detection"]) == []
+    assert unmade_cells(params) == []
 
 
 @pytest.mark.usefixtures("endpoint")

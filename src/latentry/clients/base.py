@@ -127,14 +127,37 @@ class AsyncClient(Protocol):
 class TransientError(LatentryError):
     """A call that may go well when tried again."""
 
-    def __init__(self, detail: str, *, retry_after_s: float = 0.0, is_down: bool = False) -> None:
+    def __init__(
+        self, detail: str, *, retry_after_s: float = 0.0, is_down: bool = False, was_sent: bool = True, is_mended: bool = False
+    ) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
         """How long the server asks us to wait; 0 when it does not say."""
         self.is_down = is_down
         """Whether nothing answers there at all, so that other requests would fail alike."""
+        self.was_sent = was_sent
+        """Whether the server got the call, which counts in a budget."""
+        self.is_mended = is_mended
+        """Whether the client asks otherwise from now on, so that the next try neither waits nor counts."""
 
 
 def client_error(detail: str, model: str = "") -> Reply:
     """The reply of a call that brought nothing."""
     return Reply(status=Status.CLIENT_ERROR, text="", detail=detail, model=model)
+
+
+def unsupported(detail: str) -> Reply:
+    """The reply to what a client cannot do, this time and every other."""
+    return Reply(status=Status.UNSUPPORTED, text="", detail=detail)
+
+
+def too_long(client: object, request: Request) -> Reply | None:
+    """The reply to a prompt that does not fit into the client's context, which is not sent; None where it fits, or that is not known."""
+    if not isinstance(client, CountingClient) or client.longest is None:
+        return None
+    n_tokens = client.n_tokens(request.messages)
+    if n_tokens + request.max_tokens <= client.longest:
+        return None
+    return unsupported(
+        f"prompt of {n_tokens} tokens and reply of {request.max_tokens} exceed the context of {client.longest}; it was not sent"
+    )

@@ -59,16 +59,20 @@ class Endpoint:
                 content = await answer.read()
         except TimeoutError:
             raise TransientError(f"{self.base_url}: no answer within {self._timeout_s:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            raise self._unreachable(error, was_sent=False) from None
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
-            raise TransientError(
-                f"{self.base_url}: cannot be reached ({self.clean(error) or type(error).__name__})", is_down=True
-            ) from None
+            raise self._unreachable(error, was_sent=True) from None
         if 300 <= answer.status < 400:
             raise EndpointError(
                 f"{self.base_url}: sends us to {self.clean(answer.headers.get('location', 'another place'))}, where texts and key are not sent"
                 " unasked; set run.clients.*.base_url to where it answers itself"
             )
         return HttpAnswer(code=answer.status, body=self._parsed(answer.status, content), retry_after_s=_retry_after_s(answer.headers))
+
+    def _unreachable(self, error: Exception, *, was_sent: bool) -> TransientError:
+        said = self.clean(error) or type(error).__name__
+        return TransientError(f"{self.base_url}: cannot be reached ({said})", is_down=True, was_sent=was_sent)
 
     async def aclose(self) -> None:
         """Close the connections."""

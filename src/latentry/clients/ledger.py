@@ -42,7 +42,7 @@ class Budget(Protocol):
 
     @property
     def calls(self) -> int | None:
-        """Replies had."""
+        """Calls sent, further tries and those that brought nothing included."""
         ...
 
     @property
@@ -145,4 +145,4 @@ class Ledger:
 
 def _spent(sums: Sequence[float]) -> Spent:
     calls, prompt_tokens, reply_tokens, usd = sums
-    return Spent(calls=int(calls), prompt_tokens=int(prompt_tokens), reply_tokens=int(reply_tokens), usd=float(usd))
+    return Spent(calls=int(calls), prompt_tokens=int(prompt_tokens), reply_tokens=int(reply_tokens), usd=max(0.0, float(usd)))

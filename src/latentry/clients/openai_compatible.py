@@ -10,18 +10,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from latentry.clients.base import ClientRun, client_error
+from latentry.clients.base import ClientRun, TransientError, unsupported
 from latentry.clients.counting import TokenCounter
 from latentry.clients.endpoint import Endpoint, HttpAnswer, checked_url, key_from
-from latentry.clients.openai_replies import OpenAIReader, error_of, is_number
+from latentry.clients.openai_replies import OpenAIReader, error_of, is_logprob, is_number
 from latentry.clients.transcript import END, transcript
 from latentry.records import Message, Reply, Request, Status
 from latentry.registry import VariantConfig
 
 _NO_SCHEMA = re.compile(r"response_format|json_schema|schema|grammar|structured|guided", re.IGNORECASE)
 """What a server that cannot hold its model to a schema complains of."""
+
+_OURS = frozenset(
+    ("model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "n", "stream", "logprobs", "top_logprobs", "echo")
+)
+"""Fields of a body that stand in the reply's key by other names, or that say how the answer is read."""
 
 
 class Config(VariantConfig):
@@ -30,17 +35,25 @@ class Config(VariantConfig):
     api: Literal["chat", "completions"] = "chat"
     """`chat` for instruct models; `completions` for base models, which continue the turns as plain text, and for the
     log-probabilities of given texts."""
-    top_logprobs: Annotated[int, Field(ge=1, le=20)] = 20
-    """Most likely first tokens asked for where a scorer reads log-probabilities; some servers allow fewer than 20."""
+    top_logprobs: Annotated[int, Field(ge=2, le=20)] = 20
+    """Most likely first tokens asked for where a scorer reads log-probabilities; some servers allow fewer than 20, and one alone would grade nothing."""
     limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """The field in which the endpoint takes the limit of reply tokens; OpenAI's newer models want the second."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    """Further fields of the request's body, for what one server alone knows."""
+    """Further fields of the request's body, for what one server alone knows; none that the client sets itself."""
     context: Annotated[int, Field(ge=256)] | None = None
     """Tokens of prompt and reply together that the model takes; a longer prompt is sent with fewer examples, never with
     less instruction. None: nothing is cut, and the endpoint's own refusal is the row's status."""
     tokenizer: str | None = None
     """Folder with the model's tokenizer files, to count prompts exactly; None counts a token for every 3 bytes, which is too many."""
+
+    @field_validator("extra_body")
+    @classmethod
+    def _sets_nothing_of_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
+        ours = sorted(_OURS & value.keys())
+        if ours:
+            raise ValueError(f"sets {', '.join(ours)}, which the client sets itself from params and prompts; leave it out of extra_body")
+        return value
 
 
 def build(config: Config, *, name: str, run: ClientRun, models: Path, device: str) -> "OpenAICompatible":  # noqa: ARG001
@@ -78,10 +91,6 @@ class OpenAICompatible:
 
     async def answer(self, request: Request) -> Reply:
         """One completion. Raises as `clients.base.AsyncClient`."""
-        if self.longest and (n_tokens := self.n_tokens(request.messages)) + request.max_tokens > self.longest:
-            return client_error(
-                f"prompt of {n_tokens} tokens and reply of {request.max_tokens} exceed the context of {self.longest}; it was not sent"
-            )
         if request.continuation:
             return await self._continuation(request)
         path = "chat/completions" if self._config.api == "chat" else "completions"
@@ -89,7 +98,7 @@ class OpenAICompatible:
         answer = await self._endpoint.post(path, self._body(request))
         if has_schema and _refuses_schema(answer):
             self._takes_schema = False
-            answer = await self._endpoint.post(path, self._body(request))
+            raise TransientError(f"{self._endpoint.base_url}: takes no schema", is_mended=True)
         return self._reader.reply(request, answer)
 
     async def aclose(self) -> None:
@@ -117,7 +126,7 @@ class OpenAICompatible:
     async def _continuation(self, request: Request) -> Reply:
         """Log-probabilities of given text, from the prompt's echo."""
         if self._config.api == "chat":
-            return _unsupported("chat completions echo no prompt; set clients.*.api: completions")
+            return unsupported("chat completions echo no prompt; set clients.*.api: completions")
         before = transcript(request.messages)
         body = {"model": self._config.model, "prompt": before + request.continuation, "echo": True, "logprobs": 1, "temperature": 0.0}
         answer = await self._endpoint.post("completions", body | {self._config.limit_field: 1} | self._config.extra_body)
@@ -126,7 +135,8 @@ class OpenAICompatible:
             return reply
         found = echoed(answer.body, len(before), len(before) + len(request.continuation))
         if not found:
-            return _unsupported(f"{self._endpoint.base_url}: echoes no log-probabilities of the prompt")
+            told = unsupported(f"{self._endpoint.base_url}: echoes no log-probabilities of the prompt")
+            return dataclasses.replace(told, prompt_tokens=reply.prompt_tokens, reply_tokens=reply.reply_tokens)
         return dataclasses.replace(reply, status=Status.OK, detail="", text="", continuation=found)
 
 
@@ -136,13 +146,13 @@ def echoed(body: Mapping[str, Any], start: int, end: int) -> tuple[float, ...]:
     if not isinstance(logprobs, Mapping) or not isinstance(logprobs.get("text_offset"), list):
         return ()
     offsets, tokens, values = logprobs["text_offset"], logprobs.get("tokens") or (), logprobs.get("token_logprobs") or ()
+    if not (isinstance(tokens, list) and isinstance(values, list) and len(offsets) == len(tokens) == len(values)):
+        return ()
+    if not all(map(is_number, offsets)):
+        return ()
     inside = [value for at, token, value in zip(offsets, tokens, values, strict=True) if at < end and at + len(str(token)) > start]
-    return tuple(inside) if all(map(is_number, inside)) else ()
+    return tuple(inside) if all(map(is_logprob, inside)) else ()
 
 
 def _refuses_schema(answer: HttpAnswer) -> bool:
     return answer.code in (400, 415, 422, 500, 501) and bool(_NO_SCHEMA.search(str(error_of(answer.body).get("message", ""))))
-
-
-def _unsupported(detail: str) -> Reply:
-    return Reply(status=Status.UNSUPPORTED, text="", detail=detail)

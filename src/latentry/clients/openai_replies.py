@@ -4,6 +4,7 @@ Both shapes are read: chat completions, and completions (OpenAI's own form, and 
 true: whatever a server sends, the outcome is one of these four.
 """
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,14 @@ from latentry.records import Reply, Request, Status
 
 _NOBODY = (502, 503, 504)
 """Answers of a gateway behind which nothing runs."""
+_NO_CREDIT = ("insufficient_quota", "insufficient_credits", "billing_hard_limit_reached")
+_ENDED = ("stop", "eos", "eos_token", "end_turn", "stop_sequence")
+"""Reasons for an end that the model came to by itself."""
+_FILTERED = ("content_filter", "refusal", "safety")
+_MOST_TOKENS = 1 << 40
+"""Beyond any prompt: a usage that says more is unknown."""
+_ABOVE_ZERO = 1e-3
+"""What rounding may add to a log-probability of 0."""
 _NO_SUCH_MODEL = ("model_not_found", "invalid_model", "model_not_available")
 
 
@@ -38,7 +47,7 @@ class OpenAIReader:
             return self._read(request, answer.body)
         except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
             # What a field really holds shows only when it is used.
-            return client_error(f"{self._endpoint.base_url}: answered with what is no completion ({self._endpoint.clean(error)})")
+            return self._no_completion(answer.body, f" ({self._endpoint.clean(error)})")
 
     def _read(self, request: Request, body: Any) -> Reply:
         choices = body.get("choices") if isinstance(body, Mapping) else None
@@ -48,13 +57,13 @@ class OpenAIReader:
         text, refusal = _said(choice)
         if text is None:
             return self._no_choice(body)
-        status, detail = _ending(choice, refusal, is_one_token=bool(request.alternatives))
+        status, detail = _ending(choice, text, refusal, is_one_token=bool(request.alternatives))
         alternatives = first_token(choice.get("logprobs")) if request.alternatives else {}
         if request.alternatives and not alternatives and status is Status.OK:
             detail = "the endpoint returned no log-probabilities"
         return Reply(
             status=status,
-            text=self._endpoint.clean(text, whole=True),
+            text="" if status is Status.CLIENT_ERROR else self._endpoint.clean(text, whole=True),
             detail=self._endpoint.clean(detail),
             alternatives=alternatives,
             prompt_tokens=_count(usage, "prompt_tokens"),
@@ -65,10 +74,18 @@ class OpenAIReader:
     def _no_choice(self, body: Any) -> Reply:
         """Gateways answer 200 with an error inside."""
         error = body.get("error") if isinstance(body, Mapping) else None
-        if isinstance(error, Mapping) and isinstance(error.get("code"), int):
-            return self._refusal(error["code"], body, 0.0)
-        shown = body if isinstance(body, str) else json.dumps(body)
-        return client_error(f"{self._endpoint.base_url}: answered with what is no completion: {self._endpoint.clean(shown)}")
+        if isinstance(error, Mapping) and (code := _code_of(error)):
+            return self._refusal(code, body, 0.0)
+        return self._no_completion(body, f": {self._endpoint.clean(body if isinstance(body, str) else json.dumps(body))}")
+
+    def _no_completion(self, body: Any, said: str) -> Reply:
+        """A failed row, with the tokens that the server says it took all the same."""
+        usage = body.get("usage") if isinstance(body, Mapping) else None
+        return dataclasses.replace(
+            client_error(f"{self._endpoint.base_url}: answered with what is no completion{said}"),
+            prompt_tokens=_count(usage, "prompt_tokens"),
+            reply_tokens=_count(usage, "completion_tokens"),
+        )
 
     def _refusal(self, code: int, body: Any, retry_after_s: float) -> Reply:
         """What an HTTP error means: try again, stop, or this row alone."""
@@ -77,7 +94,7 @@ class OpenAIReader:
         where = f"{self._endpoint.base_url}: HTTP {code}" + (f" ({said})" if said else "")
         if _is_moderation(code, error):
             return Reply(status=Status.REFUSED, text="", detail=where, model=self._model)
-        if code == 402 or error.get("code") == "insufficient_quota":
+        if code == 402 or _is_out_of_credit(error):
             raise EndpointError(f"{where}: out of credit; replies so far are kept, add credit and run again")
         if code in (401, 403):
             raise EndpointError(
@@ -97,7 +114,11 @@ def error_of(body: Any) -> Mapping[str, Any]:
 
 
 def first_token(logprobs: Any) -> dict[str, float]:
-    """Log-probabilities of the first token's alternatives, by exact text; entries that say none are left out."""
+    """Log-probabilities of the first token's alternatives, by exact text; entries that say none are left out.
+
+    Raises:
+        ValueError: one is above 0.
+    """
     if not logprobs:
         return {}
     if "content" in logprobs:
@@ -109,6 +130,8 @@ def first_token(logprobs: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     for token, logprob in entries:
         if isinstance(token, str) and is_number(logprob):
+            if logprob > _ABOVE_ZERO:
+                raise ValueError(f"log-probability {logprob:g} of {token!r} is above 0")
             found.setdefault(storable(token), logprob)
     return found
 
@@ -124,6 +147,11 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def is_logprob(value: Any) -> TypeGuard[float]:
+    """Whether it can be a log-probability: a finite number, not above 0 beyond rounding."""
+    return is_number(value) and value <= _ABOVE_ZERO
+
+
 def _said(choice: Mapping[str, Any]) -> tuple[str | None, str]:
     """The text and the refusal of a choice; no text where the choice is not of either shape."""
     if "text" in choice and "message" not in choice:
@@ -135,18 +163,37 @@ def _said(choice: Mapping[str, Any]) -> tuple[str | None, str]:
     return (text or "") if isinstance(text, str | None) else None, refusal if isinstance(refusal, str) else ""
 
 
-def _ending(choice: Mapping[str, Any], refusal: str, *, is_one_token: bool) -> tuple[Status, str]:
-    finish = choice.get("finish_reason")
-    if finish == "content_filter" or refusal:
+def _ending(choice: Mapping[str, Any], text: str, refusal: str, *, is_one_token: bool) -> tuple[Status, str]:
+    """The status by how a reply ended; where that is not told, a text is taken as whole."""
+    told = choice.get("finish_reason")
+    finish = "" if told is None else str(told).lower()
+    if finish in _FILTERED or refusal:
         return Status.REFUSED, refusal or "stopped by the endpoint's content filter"
-    if finish == "length" and not is_one_token:
-        return Status.TRUNCATED, "cut at max_tokens"
-    return Status.OK, ""
+    if "length" in finish or "max_" in finish:
+        return (Status.OK, "") if is_one_token else (Status.TRUNCATED, "cut at max_tokens")
+    if finish in _ENDED or (not finish and text):
+        return Status.OK, ""
+    return Status.CLIENT_ERROR, f"ended by {told!r}, which is no end that the model came to (stop)"
 
 
 def _count(usage: Any, name: str) -> int:
+    """Tokens by a server's usage; 0 where it says none, or what cannot be."""
     found = usage.get(name) if isinstance(usage, Mapping) else None
-    return found if isinstance(found, int) else 0
+    return int(found) if is_number(found) and 0 < found <= _MOST_TOKENS and found == int(found) else 0
+
+
+def _code_of(error: Mapping[str, Any]) -> int:
+    """The HTTP code that an error inside a 200 stands for; 0 where none is told."""
+    code = error.get("code")
+    if isinstance(code, str) and code.isascii() and code.isdigit():
+        return int(code)
+    if isinstance(code, int):
+        return int(code)
+    return 402 if _is_out_of_credit(error) else 0
+
+
+def _is_out_of_credit(error: Mapping[str, Any]) -> bool:
+    return any(error.get(name) in _NO_CREDIT for name in ("code", "type"))
 
 
 def _is_moderation(code: int, error: Mapping[str, Any]) -> bool:

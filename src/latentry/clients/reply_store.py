@@ -1,6 +1,6 @@
 """The memory of replies: what was answered once is never asked, or paid for, again.
 
-One SQLite file, with what was spent (`ledger.py`), safe with several processes; values are JSON. Always true: a reply stands in it exactly as it first
+One SQLite file, with what was spent (`ledger.py`) and what is being asked (`claims.py`), safe with several processes; values are JSON. Always true: a reply stands in it exactly as it first
 came, also when another process asked the same at the same time, and a failure that may pass never stands in it.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentry.clients import ledger
+from latentry.clients import claims, ledger
+from latentry.clients.claims import Claims
 from latentry.clients.ledger import Charge, Ledger
 from latentry.errors import ContractError
 from latentry.records import Reply, Request, Status
@@ -77,6 +78,7 @@ class ReplyStore:
                 f"{self.path}: is no reply store that can be read ({error}); move it away to begin a new one (its replies are paid again)"
             ) from error
         self.ledger = Ledger(self._connection, self._lock)
+        self.claims = Claims(self._connection, self._lock)
 
     def find(self, keys: Iterable[str]) -> dict[str, Reply]:
         """The replies there are among these keys."""
@@ -134,6 +136,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.execute("BEGIN IMMEDIATE")  # another process may open the same new file
         connection.execute(_TABLE)
         connection.execute(ledger.TABLE)
+        connection.execute(claims.TABLE)
         if "usd" not in [column[1] for column in connection.execute("PRAGMA table_info(replies)")]:
             connection.execute(_MONEY)
         connection.execute(f"PRAGMA user_version = {VERSION}")

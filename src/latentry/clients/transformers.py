@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from latentry.clients.base import ClientRun, client_error
+from latentry.clients.base import ClientRun, unsupported
 from latentry.clients.batch_run import NOTHING, BatchRun, Prefix, Tokens, common_beginning, float32_logits
 from latentry.clients.transcript import END, transcript
 from latentry.errors import LatentryError, NumericsError, ParamsError
@@ -111,9 +111,8 @@ class TransformersClient:
         return [replies.get(i) or self._too_long(prompt) for i, prompt in enumerate(prompts)]
 
     def _too_long(self, prompt: Tokens) -> Reply:
-        return client_error(
-            f"prompt of {len(prompt)} tokens exceeds the model's {self.longest}, of which the reply needs one", self._weights
-        )
+        said = f"prompt of {len(prompt)} tokens exceeds the model's {self.longest}, of which the reply needs one"
+        return dataclasses.replace(unsupported(said), model=self._weights)
 
     def _answer(self, requests: Sequence[Request], prompts: Sequence[Tokens]) -> list[Reply]:
         run = BatchRun(self._model, self._beginning(prompts), prompts)

@@ -23,7 +23,22 @@ LINE = f"{TAG} and a specific phrase of at most {{max_words}} words."
 
 _WORDS_NAMED = 10
 """Distinct marked words repeated below the windows: a small model follows them more than the marks."""
-_TAG_LINE = re.compile(rf"^\W*{TAG}[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
+_TAG_LINE = re.compile(
+    r"^(?:\W*\d{1,2}[.)])?\W*EXPLANATION[*_` \t]*:[*_` \t\r]*(?:\n\s*(?!.*EXPLANATION[*_` \t]*:))?(.*)$", re.IGNORECASE | re.MULTILINE
+)
+"""The tag, also after the number of a list, and what follows it there or, where nothing does, on the next line."""
+_NOTHING = re.compile(r"\W*(none|n/?a|null|not applicable|no explanation)[^\w'\"`]*", re.IGNORECASE)
+"""Words for no answer; in quotes or as code they are what the latent fires on."""
+_ECHO = re.compile(r"\{max_words\}|^(and )?a specific phrase of at most\b|^write (no sentence|the phrase)\b", re.IGNORECASE)
+_REFUSAL = re.compile(
+    r"((i'm|i am) )?(very )?sorry\b[,.]? (but\b|i (cannot|can not|can't|am|won't|will not|don't|do not)\b)"
+    r"|(i|we) (cannot|can not|can't|could not|couldn't|won't|will not|must decline to)"
+    r" (help|assist|provide|comply|explain|answer|determine|do (that|this)|fulfil|identify|continue|generate|find|describe|say|give|tell)"
+    r"|as an ai\b.*\bi\b"
+    r"|((i'm|i am) )?(unable|not able) to (help|assist|provide|comply|explain|answer|determine|identify|generate)",
+    re.IGNORECASE,
+)
+"""How models refuse in words, at the beginning of what they say."""
 _NUMBERS = [
     "zero",
     "one",
@@ -127,6 +142,10 @@ def read_reply(reply: Reply, max_chars: int) -> tuple[str | None, Status, str]:
         return None, Status.PARSE_ERROR, f"nothing readable after {TAG}"
     if len(text) > max_chars:
         return None, Status.PARSE_ERROR, f"{len(text)} characters after {TAG}; at most max_chars, {max_chars}"
+    if _REFUSAL.match(text.replace("\u2019", "'")):
+        return None, Status.REFUSED, f"a refusal in words: {text[:80]!r}"
+    if _NOTHING.fullmatch(unmarked(lines[-1])) or _ECHO.search(text):
+        return None, Status.PARSE_ERROR, f"no explanation after {TAG}: {text[:80]!r}"
     return text, Status.OK, ""
 
 

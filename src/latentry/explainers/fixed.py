@@ -1,13 +1,16 @@
 """Fixed: explanations from a file: from people, from another run, from Neuronpedia; to be scored beside the others.
 
 Reads Parquet, CSV, JSON (a list) and JSONL. Each row names a latent (`latent`, `feature` or `index`) and its text (`text`,
-`explanation` or `description`); rows with a `sae` are for that SAE alone. Always true: what is read has the digest stated.
+`explanation` or `description`); rows with a `sae` are for that SAE alone, and those of one `layer` and `modelId` at a time
+are taken. Always true: what is read has the digest stated, and a text is taken as it is or told.
 """
 
 import csv
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +24,8 @@ from latentry.registry import ExplainerConfig
 
 LATENT = ("latent", "feature", "index")
 TEXT = ("text", "explanation", "description")
+_CHOICES = {"explainer": "explainer", "layer": "layer", "model": "modelId"}
+"""Columns by which rows are chosen, by the field that does."""
 
 
 class Config(ExplainerConfig):
@@ -32,6 +37,12 @@ class Config(ExplainerConfig):
     """Digest of the file, so that a changed file is a changed study; the error that it is missing tells it."""
     explainer: str | None = None
     """Of a file with a column `explainer`, whose rows are taken; None: there is only one."""
+    layer: str | None = None
+    """Of a file with a column `layer` (Neuronpedia's), whose rows are taken; None: there is only one."""
+    model: str | None = None
+    """Of a file with a column `modelId` (Neuronpedia's), whose rows are taken; None: there is only one."""
+    max_chars: Annotated[int, Field(ge=20)] = 300
+    """Longest explanation taken, in characters."""
 
 
 def build(config: Config, name: str, seed: int, ask: Callable[[str], Ask], sae: SaeFacts) -> "Fixed":  # noqa: ARG001
@@ -111,27 +122,31 @@ _READERS: Mapping[str, Callable[[Path], Any]] = {
     ".parquet": _parquet,
     ".csv": _csv,
     ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
-    ".jsonl": lambda path: [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()],
+    ".jsonl": lambda path: [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()],
 }
 
 
 def texts_of(rows: Iterable[Mapping[str, Any]], config: Config, sae: SaeFacts, where: str) -> dict[int, str]:
-    """The text of each latent of this SAE; rows without a text (another run's failures) give none.
+    """The text of each latent of this SAE; rows without a text, or with a status that is not ok, give none.
 
     Raises:
-        ParamsError: latents that are none of the SAE's, two texts of one latent, or rows without the columns needed.
+        ParamsError: latents that are none of the SAE's, two texts of one latent, rows of several layers or models, what is
+            no text or too long a one, or rows without the columns needed.
     """
+    taken = [row for row in rows if _is_taken(row, config, sae)]
     texts: dict[int, str] = {}
-    faults: list[str] = []
-    for row in rows:
-        if row.get("sae") not in (None, "", sae.name) or config.explainer not in (None, row.get("explainer")):
-            continue
-        latent, text = _first(row, LATENT), _first(row, TEXT)
-        if latent is None or not str(latent).strip().isdecimal():
-            faults.append(f"{latent!r} is no latent ({', '.join(LATENT)})")
-        elif sae.width is not None and int(latent) >= sae.width:
+    faults = list(_mixed(taken))
+    for row in taken:
+        latent, text = latent_of(_first(row, LATENT)), _first(row, TEXT)
+        if latent is None:
+            faults.append(f"{_first(row, LATENT)!r} is no latent ({', '.join(LATENT)})")
+        elif sae.width is not None and latent >= sae.width:
             faults.append(f"{latent} is no latent of SAE {sae.name!r}, which has 0 to {sae.width - 1}")
-        elif isinstance(text, str) and text.strip() and texts.setdefault(int(latent), _plain(text)) != _plain(text):
+        elif _has_none(row, text):
+            continue
+        elif fault := _fault_of(text, config.max_chars):
+            faults.append(f"latent {latent}: {fault}")
+        elif texts.setdefault(latent, _plain(text)) != _plain(text):
             faults.append(f"latent {latent} has two texts; name one `explainer`, or leave one")
     if faults:
         more = [f"and {len(faults) - 5} more like these"] if len(faults) > 5 else []
@@ -139,6 +154,48 @@ def texts_of(rows: Iterable[Mapping[str, Any]], config: Config, sae: SaeFacts, w
     if not texts:
         raise ParamsError(f"{where}.path", [f"{config.path}: has no explanation of SAE {sae.name!r}; a text is one of {', '.join(TEXT)}"])
     return texts
+
+
+def _is_taken(row: Mapping[str, Any], config: Config, sae: SaeFacts) -> bool:
+    if row.get("sae") not in (None, "", sae.name):
+        return False
+    wanted = {column: getattr(config, name) for name, column in _CHOICES.items()}
+    return all(value is None or str(row.get(column)) == value for column, value in wanted.items())
+
+
+def _mixed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Rows of several layers or models are of several SAEs, whose latents only share their numbers."""
+    for name in ("layer", "model"):
+        column = _CHOICES[name]
+        found = sorted({str(row[column]) for row in rows if row.get(column) not in (None, "")})
+        if len(found) > 1:
+            yield f"rows of {len(found)} values of `{column}`: {', '.join(map(repr, found[:3]))}; set `{name}` to one, or give the rows a column `sae`"
+
+
+def latent_of(found: Any) -> int | None:
+    """The number of a latent, also as a text or, from a column that had gaps, as a float; None where it is none."""
+    if isinstance(found, bool):
+        return None
+    match = re.fullmatch(r"\s*(\d{1,18})(\.0*)?\s*", str(found))
+    return int(match[1]) if match else None
+
+
+def _has_none(row: Mapping[str, Any], text: Any) -> bool:
+    """Whether a row says that it has no text: a gap, or a failure of another run of ours."""
+    failed = row.get("status") in {status.value for status in Status if status is not Status.OK}
+    gap = text is None or (isinstance(text, float) and math.isnan(text)) or (isinstance(text, str) and not text.strip())
+    return failed or gap
+
+
+def _fault_of(text: Any, max_chars: int) -> str:
+    """Why what stands for a text is none that is taken; empty where it is."""
+    if not isinstance(text, str):
+        return f"{text!r} is no text; put it in quotes"
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return "its text holds half of a character (a lone surrogate); write it anew"
+    if len(_plain(text)) > max_chars:
+        return f"its text has {len(_plain(text))} characters; at most `max_chars`, {max_chars}: shorten it, or raise that"
+    return ""
 
 
 def _plain(text: str) -> str:

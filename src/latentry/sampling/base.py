@@ -118,7 +118,7 @@ class Wanted:
     in_split: Callable[[Int64[np.ndarray, " window"]], Bool[np.ndarray, " window"]]
     """Whether each window of the grid lies in the documents of this split."""
     activating: Windows
-    """The split's activating windows, by rank."""
+    """The split's activating windows, by rank: no contrast shares a token with them."""
     block: Sequence[int]
     """Latents worked on together with this one, itself among them: a source may compute for all of them at once."""
     rng: np.random.Generator
@@ -133,10 +133,12 @@ class Wanted:
     ) -> Windows:
         """What was drawn, and those of the candidate windows of the grid that may be used, in the order given.
 
-        They are cut, silent, of this split, and of a text that is neither refused nor there already.
+        They are cut, silent, of this split, without a token of its activating windows, and of a text that is neither
+        refused nor there already.
         """
         starts = self.cut.around(windows, self.rng)
         usable = np.flatnonzero(self.firing.is_silent(starts, self.grid.window))
+        usable = usable[~overlaps(starts[usable], self.activating.starts, self.grid.window)]
         usable = usable[self.in_split(windows[usable])]
         from_whom = np.full(usable.size, NO_SUPPLIER) if supplier is None else supplier[usable]
         fresh = Windows(window=windows[usable], starts=starts[usable], supplier=from_whom, part=np.zeros(usable.size, dtype=np.int64))
@@ -186,6 +188,12 @@ def is_in(values: np.ndarray, ascending: np.ndarray) -> Bool[np.ndarray, " value
         return np.zeros(values.shape, dtype=bool)
     places = np.minimum(np.searchsorted(ascending, values), ascending.size - 1)
     return ascending[places] == values
+
+
+def overlaps(starts: Int64[np.ndarray, " window"], others: Int64[np.ndarray, " other"], window: int) -> Bool[np.ndarray, " window"]:
+    """Whether each window has a token in common with one of the others, all of them `window` tokens long."""
+    ascending = np.sort(others)
+    return np.searchsorted(ascending, starts - window, side="right") < np.searchsorted(ascending, starts + window)
 
 
 def by_turns(table: Int64[np.ndarray, "list place"]) -> Int64[np.ndarray, " turn"]:

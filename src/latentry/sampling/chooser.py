@@ -220,7 +220,16 @@ class Chooser:
 
     def _shortfall(self, picked: Sequence[Picked]) -> str:
         short = [(group, group.windows.starts.size, self._n_contrast(group.split)) for group in picked if group.contrast]
-        return "; ".join(f"{group.split} {group.contrast}: {size} of {n}" for group, size, n in short if size < n)
+        return "; ".join(
+            f"{group.split} {group.contrast}: {size} of {n}{self._short_parts(group, n)}" for group, size, n in short if size < n
+        )
+
+    def _short_parts(self, group: Picked, n: int) -> str:
+        """Of a contrast made of several entries, those that lack windows."""
+        asked = self._examples.contrasts[group.contrast].asked_of_parts(n)
+        found = np.bincount(group.windows.part, minlength=len(asked)).tolist()
+        short = [f"{name} {size} of {wanted}" for size, (name, wanted) in zip(found, asked.items(), strict=False) if size < wanted]
+        return f" ({', '.join(short)})" if short else ""
 
 
 def cut_of(windows: str, kept: UInt8[np.ndarray, "context position"], inputs: SourceInputs) -> Cut:

@@ -33,6 +33,10 @@ class Config(ContrastConfig):
         parts = [f"{name}_{100 * share:g}" for name, share in zip(self.parts(contrasts), self.shares.values(), strict=True)]
         return "_".join([self.kind, *parts])
 
+    def asked_of_parts(self, n: int) -> Mapping[str, int]:
+        """Each its share."""
+        return parts_of(n, self.shares)
+
 
 def build(config: Config, inputs: SourceInputs) -> "Mixed":
     """The source, made of the sources of the entries it names."""

@@ -17,6 +17,8 @@ from latentry.scorers.base import Item
 
 YES = ("yes", "Yes", "YES", " yes", " Yes", " YES")
 NO = ("no", "No", "NO", " no", " No", " NO")
+ABOVE_ZERO = 1e-3
+"""Largest log-probability taken for one: that of 1, rounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +34,12 @@ class Case:
 def p_yes(reply: Reply) -> float | None:
     """p(yes) / (p(yes) + p(no)) from the first token's log-probabilities; None when neither side is among them.
 
-    A side that is absent counts as the smallest log-probability returned.
+    A side that is absent counts as the smallest log-probability returned, so that one alone grades nothing: None. None
+    too where one is no log-probability.
     """
     found = {text: value for text, value in reply.alternatives.items() if not math.isnan(value)}
+    if len(found) < 2 or max(found.values()) > ABOVE_ZERO:
+        return None
     yes, no = _log_sum(found, YES), _log_sum(found, NO)
     if yes is None and no is None:
         return None
@@ -92,8 +97,19 @@ def _single(item: Item, case: Case, reply: Reply) -> Judgment:
         return judgment(item, case, reply, says=answer)
     p = p_yes(reply)
     if p is None:
-        return _unreadable(item, case, reply, f"yes and no are not among the alternatives {sorted(reply.alternatives)[:8]}")
+        return _unreadable(item, case, reply, _ungraded(reply.alternatives))
     return judgment(item, case, reply, says=p > 0.5, confidence=p)
+
+
+def _ungraded(alternatives: Mapping[str, float]) -> str:
+    """Why log-probabilities grade no answer."""
+    impossible = [f"{text!r}: {value:g}" for text, value in alternatives.items() if value > ABOVE_ZERO]
+    if impossible:
+        return f"log-probabilities above 0, which there are not: {', '.join(impossible[:3])}"
+    if len(alternatives) == 1:
+        (text,) = alternatives
+        return f"the log-probability of one token alone, {text!r}, grades nothing; raise clients.*.top_logprobs, or ask another server"
+    return f"yes and no are not among the alternatives {sorted(alternatives)[:8]}"
 
 
 def judged_in_lists(

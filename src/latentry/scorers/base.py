@@ -11,6 +11,7 @@ import numpy as np
 
 from latentry.randomness import rng_for
 from latentry.records import Example, Explanation, Judgment, Kind, Split, Status
+from latentry.scorers.matching import completed
 
 WRONG_POSITION = "wrong-position"
 """The contrast that fuzzing makes itself, of activating windows with silent tokens marked."""
@@ -85,7 +86,23 @@ def derangement(texts: Mapping[int, str], *, seed: int, excluded: Mapping[int, C
             if fits(latent, partner[other]) and fits(other, partner[latent]):
                 partner[latent], partner[other] = partner[other], partner[latent]
                 break
-    return {latent: partner[latent] for latent in latents if fits(latent, partner[latent])}
+    found = {latent: partner[latent] for latent in latents if fits(latent, partner[latent])}
+    return found if len(found) == len(latents) else _completed(found, texts, barred, seed)
+
+
+def _completed(found: Mapping[int, int], texts: Mapping[int, str], barred: Mapping[int, Collection[int]], seed: int) -> dict[int, int]:
+    """Partners for those too whom only a chain of exchanges gives one."""
+    latents = sorted(texts)
+    place = {latent: i for i, latent in enumerate(latents)}
+    _, text = np.unique([_plain(texts[latent]) for latent in latents], return_inverse=True)
+
+    def allowed(i: int) -> np.ndarray:
+        others = text != text[i]
+        others[[place[other] for other in barred.get(latents[i], ()) if other in place]] = False
+        return others
+
+    paired = completed({place[latent]: place[other] for latent, other in found.items()}, len(latents), allowed, seed)
+    return {latents[i]: latents[paired[i]] for i in sorted(paired)}
 
 
 def _plain(text: str) -> str:

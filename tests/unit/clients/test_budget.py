@@ -47,11 +47,40 @@ def test_replies_that_the_store_has_need_no_budget(pool_at):
         assert len(pool_at(server.url, budget=Budget(calls=5)).asker("judge", "test")(asked(5))) == 5
 
 
-def test_failed_calls_are_not_charged(pool_at, tmp_path):
+def test_every_call_that_is_sent_counts_and_one_that_brings_nothing_takes_no_tokens(pool_at, tmp_path):
     with loopback(lambda text, before: failure(500, "oops") if text == "q1" or not before else completion("fine")) as server:
-        pool_at(server.url, budget=Budget(calls=4), retries=2, price=PRICE).asker("judge", "test")(asked(4))
+        pool_at(server.url, budget=Budget(calls=9), retries=2, price=PRICE).asker("judge", "test")(asked(4))
+        sent = sum(server.calls.values())
     spent = ReplyStore(tmp_path / "replies").ledger.by_client()["judge"]
-    assert (spent.calls, spent.prompt_tokens, spent.reply_tokens, round(spent.usd, 6)) == (3, 21, 9, 3.9)
+    assert (sent, spent.calls, spent.prompt_tokens, spent.reply_tokens, round(spent.usd, 6)) == (9, 9, 21, 9, 3.9)
+
+
+def test_further_tries_do_not_pass_a_budget_of_calls(pool_at):
+    with loopback(lambda *_: failure(500, "oops")) as server:
+        with pytest.raises(BudgetError):
+            pool_at(server.url, budget=Budget(calls=7), retries=5).asker("judge", "test")(asked(4))
+        assert sum(server.calls.values()) == 7
+
+
+@pytest.mark.parametrize(
+    "usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": -50, "completion_tokens": -50}, {"prompt_tokens": 0.5}]
+)
+def test_a_call_whose_usage_is_unknown_stays_charged_at_its_most(pool_at, tmp_path, usage):
+    with loopback(lambda *_: Answer(body=completion("fine").body | {"usage": usage})) as server:
+        with pytest.raises(BudgetError, match="tokens"):
+            pool_at(server.url, budget=Budget(tokens=200), concurrency=1).asker("judge", "test")(asked(60))
+        n_calls = sum(server.calls.values())
+    spent = ReplyStore(tmp_path / "replies").ledger.spent()
+    assert 0 < n_calls < 10
+    assert spent.prompt_tokens + spent.reply_tokens == n_calls * 48  # 2 bytes, a turn, a prompt, and a reply of 8
+
+
+def test_an_unreadable_answer_is_charged_what_it_says_it_took(pool_at, tmp_path):
+    usage = {"prompt_tokens": 70, "completion_tokens": 30}
+    with loopback(lambda *_: Answer(body={"choices": [{"message": 7}], "usage": usage})) as server:
+        pool_at(server.url).asker("judge", "test")(asked(3))
+    spent = ReplyStore(tmp_path / "replies").ledger.spent()
+    assert (spent.calls, spent.prompt_tokens, spent.reply_tokens) == (3, 210, 90)
 
 
 def test_each_reply_knows_what_it_cost_and_an_unknown_price_makes_an_unknown_total(pool_at, tmp_path):

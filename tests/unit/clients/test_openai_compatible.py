@@ -100,7 +100,7 @@ def test_a_prompt_beyond_the_context_is_counted_and_not_sent(pool_at):
         long, short = ask([request("word " * 300), request("word")])
         assert sum(server.calls.values()) == 1
         assert (ask.fits(request("word " * 300).messages, 8), ask.fits(request("word").messages, 8)) == (False, True)
-    assert (long.status, short.status) == (Status.CLIENT_ERROR, Status.OK)
+    assert (long.status, short.status) == (Status.UNSUPPORTED, Status.OK)
     assert "256" in long.detail
 
 
@@ -141,6 +141,12 @@ def test_an_endpoint_without_log_probabilities_says_so(pool_at):
     ("answer", "status"),
     [
         (completion("cut in the mid", finish="length"), Status.TRUNCATED),
+        (completion("cut in the mid", finish="LENGTH"), Status.TRUNCATED),
+        (completion("cut in the mid", finish="max_tokens"), Status.TRUNCATED),
+        (completion("cut in the mid", finish="MAX_TOKENS"), Status.TRUNCATED),
+        (completion("cut in the mid", finish="error"), Status.CLIENT_ERROR),
+        (completion("cut in the mid", finish="abort"), Status.CLIENT_ERROR),
+        (completion("", finish="tool_calls"), Status.CLIENT_ERROR),
         (completion(None, refusal="I will not"), Status.REFUSED),
         (completion("", finish="content_filter"), Status.REFUSED),
         (failure(400, "filtered", code="content_filter"), Status.REFUSED),
@@ -160,6 +166,53 @@ def test_each_unhappy_answer_is_a_status_with_a_reason(pool_at, answer, status):
         reply, _ = pool_at(server.url, retries=0, concurrency=1).asker("judge", "test")([request("a"), request("b")])
     assert reply.status is status
     assert reply.detail
+
+
+@pytest.mark.parametrize("finish", ["stop", "STOP", "eos", "end_turn", "stop_sequence", None])
+def test_a_natural_end_is_fine_and_an_untold_one_where_there_is_text(pool_at, finish):
+    whole = completion("the sea", finish=finish)
+    assert answer_of(pool_at, whole)[0].status is Status.OK
+    empty, _ = answer_of(pool_at, completion("", finish=finish), temperature=1.0)
+    assert empty.status is (Status.CLIENT_ERROR if finish is None else Status.OK)
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": 2**70, "completion_tokens": -3}, {"prompt_tokens": 1e300}, {"prompt_tokens": True}])
+def test_a_usage_that_cannot_be_is_unknown(pool_at, usage):
+    reply, _ = answer_of(pool_at, Answer(body=completion("the sea").body | {"usage": usage}))
+    assert (reply.status, reply.prompt_tokens, reply.reply_tokens) == (Status.OK, 0, 0)
+
+
+def test_a_log_probability_above_0_is_unreadable_and_rounding_is_not(pool_at):
+    impossible, _ = answer_of(pool_at, completion("Yes", logprobs={"Yes": 5.0, "No": -1.0}), alternatives=("yes", "no"))
+    assert (impossible.status, dict(impossible.alternatives)) == (Status.CLIENT_ERROR, {})
+    assert "above 0" in impossible.detail
+    rounded, _ = answer_of(pool_at, completion("Yes", logprobs={"Yes": 1e-6, "No": -9.0}), alternatives=("yes", "no"))
+    assert rounded.status is Status.OK
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        {"text_offset": [0, 2, 5], "tokens": ["a"], "token_logprobs": [-1.0]},
+        {"text_offset": ["0", "2"], "tokens": ["a\n", "b"], "token_logprobs": [-1.0, -1.0]},
+        {"text_offset": [0, 2], "tokens": ["a\n", "b"], "token_logprobs": [-1.0, 5.0]},
+    ],
+)
+def test_an_echo_that_cannot_be_is_unsupported(pool_at, logprobs):
+    with loopback(lambda *_: completed("x", **logprobs)) as server:
+        (reply,) = pool_at(server.url, config=BASE).asker("judge", "test")([request("a", continuation="b")])
+    assert (reply.status, reply.continuation) == (Status.UNSUPPORTED, ())
+
+
+@pytest.mark.parametrize("field", ["model", "messages", "max_tokens", "temperature", "n", "stream"])
+def test_extra_body_sets_nothing_that_the_client_sets_itself(field):
+    with pytest.raises(ValueError, match=f"sets {field}"):
+        Config(kind="openai_compatible", model="m", extra_body={field: 1})
+
+
+def test_one_log_probability_is_too_few_to_ask_for():
+    with pytest.raises(ValueError, match="top_logprobs"):
+        Config(kind="openai_compatible", model="m", top_logprobs=1)
 
 
 def test_half_characters_in_a_reply_are_replaced_and_the_reply_is_kept(pool_at):

@@ -87,6 +87,7 @@ def test_a_row_that_keeps_failing_is_a_status_and_is_asked_again_next_time(pool_
         replies = pool_at(server.url, retries=1).asker("judge", "test")([request(text) for text in "abc"])
         assert [reply.status for reply in replies] == [Status.OK, Status.CLIENT_ERROR, Status.OK]
         assert "HTTP 500 (oops) (after 2 tries)" in replies[1].detail
+        assert len({reply.key for reply in replies if reply.key}) == 3
         broken.clear()
         assert texts(pool_at(server.url).asker("judge", "test")([request(text) for text in "abc"])) == ["fine"] * 3
         assert server.calls == {"a": 1, "b": 3, "c": 1}
@@ -106,6 +107,9 @@ def test_a_hanging_call_is_given_up(pool_at):
         (failure(403, "not yours"), "JUDGE_KEY is not accepted"),
         (failure(402, "pay"), "out of credit"),
         (failure(429, "quota", code="insufficient_quota"), "out of credit"),
+        (failure(429, "quota", type="insufficient_quota"), "out of credit"),
+        (failure(200, "pay", code="402"), "out of credit"),
+        (failure(200, "pay", type="insufficient_quota"), "out of credit"),
         (failure(404, "no such model"), "asked-model"),
         (failure(400, "unknown model", code="model_not_found"), "asked-model"),
     ],
@@ -186,6 +190,48 @@ def test_a_killed_run_repeats_at_most_the_calls_in_flight(tmp_path):
         subprocess.run(command, check=True, timeout=60)
         assert len(server.calls) == 60
         assert sum(server.calls.values()) <= 60 + 4
+
+
+ASKER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+from latentry.clients.openai_compatible import Config
+from latentry.clients.pool import ClientPool
+from latentry.clients.reply_store import ReplyStore
+from loopback import Run, request
+
+pool = ClientPool(
+    {"judge": Config(kind="openai_compatible", model="m")},
+    {"judge": Run(base_url=sys.argv[1], concurrency=4)},
+    models=Path("models"), store=ReplyStore(Path(sys.argv[2])),
+)
+replies = pool.asker("judge", "test")([request(f"q{i}") for i in range(40)])
+assert [reply.text for reply in replies] == [f"re q{i}" for i in range(40)]
+"""
+
+
+def test_two_processes_with_the_same_requests_pay_each_once(tmp_path):
+    tests = os.fspath(Path(__file__).parents[2])
+    with loopback(lambda asked, _: Answer(body=completion(f"re {asked}").body, after_s=0.2)) as server:
+        askers = [subprocess.Popen([sys.executable, "-c", ASKER, server.url, os.fspath(tmp_path), tests]) for _ in range(2)]
+        assert [asker.wait(timeout=60) for asker in askers] == [0, 0]
+        assert (len(server.calls), sum(server.calls.values())) == (40, 40)
+
+
+def test_a_claim_stands_until_it_is_released_or_its_process_is_dead_or_its_time_is_over(tmp_path):
+    ours, other = ReplyStore(tmp_path).claims, ReplyStore(tmp_path).claims
+    assert ours.take("a", 60)
+    assert ours.take("a", 60)
+    assert not other.take("a", 60)
+    other.release("a")
+    assert not other.take("a", 60)
+    ours.release("a")
+    assert other.take("a", -1)
+    assert ours.take("a", 60)
+    dead = f"from pathlib import Path; from latentry.clients.reply_store import ReplyStore; assert ReplyStore(Path({str(tmp_path)!r})).claims.take('b', 60)"
+    assert subprocess.run([sys.executable, "-c", dead], check=False).returncode == 0
+    assert ours.take("b", 60)
 
 
 def in_batches(client: ScriptedClient, store: ReplyStore, asked: Sequence[Request], known: Sequence[str] = ()) -> dict[str, Reply]:

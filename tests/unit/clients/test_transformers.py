@@ -145,7 +145,7 @@ def test_draws_depend_on_the_request_alone(folder):
 
 def test_a_prompt_beyond_the_model_is_a_status_and_the_others_are_answered(folder):
     long, short = client_of(folder).answer([asked("x" * LONGEST, alternatives=("yes",)), GRADED[0]])
-    assert long.status is Status.CLIENT_ERROR
+    assert long.status is Status.UNSUPPORTED
     assert f"exceeds the model's {LONGEST}" in long.detail
     assert short.status is Status.OK
 
@@ -240,4 +240,4 @@ def test_a_base_model_is_asked_in_plain_text(folder):
 
 def test_a_continuation_that_does_not_fit_is_a_status(folder):
     (reply,) = client_of(folder).answer([request("a", continuation="b" * LONGEST)])
-    assert reply.status is Status.CLIENT_ERROR
+    assert reply.status is Status.UNSUPPORTED

@@ -31,6 +31,17 @@ def explained(answer: Answer, *latents: LatentExamples, **settings) -> list[Expl
         ("I think so.\nEXPLANATION: first\nEXPLANATION:  the  last ", "the last"),
         ("EXPLANATION: words such as <<tax>>", "words such as tax"),
         ("EXPLANATION: 税金", "税金"),
+        ("1. EXPLANATION: cats", "cats"),
+        ("EXPLANATION : cats", "cats"),
+        ("EXPLANATION:\ncats", "cats"),
+        ("**EXPLANATION:**\n\ncats\nand more", "cats"),
+        ("EXPLANATION:\nEXPLANATION: cats", "cats"),
+        ('EXPLANATION: the word "none"', 'the word "none"'),
+        ('EXPLANATION: "None"', '"None"'),
+        ("EXPLANATION: `None`", "None"),
+        ('EXPLANATION: "I cannot help" and other refusals', '"I cannot help" and other refusals'),
+        ("EXPLANATION: none of the verbs", "none of the verbs"),
+        ("EXPLANATION: apologies such as sorry", "apologies such as sorry"),
     ],
 )
 def test_explanation_is_what_follows_the_tag_on_its_line(reply: str, text: str):
@@ -38,11 +49,44 @@ def test_explanation_is_what_follows_the_tag_on_its_line(reply: str, text: str):
     assert (row.text, row.status, row.reply, row.detail) == (text, Status.OK, reply, "")
 
 
-@pytest.mark.parametrize("reply", ["", "taxes", "EXPLANATION:", "EXPLANATION:\ntaxes", "EXPLANATION: ...", "the EXPLANATION: taxes"])
+@pytest.mark.parametrize("reply", ["", "taxes", "EXPLANATION:", "EXPLANATION:\n", "EXPLANATION: ...", "the EXPLANATION: taxes"])
 def test_unreadable_replies_are_parse_errors_with_the_reply_kept(reply: str):
     (row,) = explained(reply)
     assert (row.text, row.status, row.reply) == (None, Status.PARSE_ERROR, reply)
     assert row.detail
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "None",
+        "N/A",
+        "none.",
+        "(None)",
+        "{max_words}",
+        "and a specific phrase of at most twelve words.",
+        "A specific phrase of at most 3 words",
+    ],
+)
+def test_nothing_said_and_our_own_instruction_are_no_explanations(said: str):
+    (row,) = explained(f"EXPLANATION: {said}")
+    assert (row.text, row.status) == (None, Status.PARSE_ERROR)
+    assert said.strip(".*") in row.detail
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "I cannot help with that",
+        "I'm sorry, but I can’t assist with that.",
+        "Sorry, I cannot say",
+        "As an AI, I have none",
+        "Unable to determine",
+    ],
+)
+def test_a_refusal_in_words_is_a_refusal(said: str):
+    (row,) = explained(f"EXPLANATION: {said}")
+    assert (row.text, row.status, row.reply) == (None, Status.REFUSED, f"EXPLANATION: {said}")
 
 
 @pytest.mark.parametrize("status", [Status.TRUNCATED, Status.REFUSED, Status.CLIENT_ERROR])

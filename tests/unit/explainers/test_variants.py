@@ -1,17 +1,12 @@
 """The further explainers on planted latents: what is shown, what is said without a call, and what a file may hold."""
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Sequence
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from fakes import Answer, ask_by, said
-from latentry.errors import ParamsError
-from latentry.explainers import best_of_k, contrastive, default, fixed, output_centric, single_token
+from fakes import Answer, ask_by, failed, said
+from latentry.explainers import best_of_k, contrastive, default, output_centric, single_token
 from latentry.explainers.base import LatentExamples, Promoted, SaeFacts
 from latentry.records import Example, Explanation, Request, Split, Status
 from planted_windows import asked, window
@@ -167,86 +162,43 @@ def test_unreadable_draws_lose_to_readable_ones():
     assert row.text == "taxes"
 
 
+def failing(texts: Sequence[str], true: str, status: Status, fails) -> list[Explanation]:
+    """Best of as many as there are texts, where the requests that `fails` names bring nothing."""
+    rule = judge(texts, true)
+    return explained(best_of_k, lambda request: failed(status, "HTTP 500") if fails(request) else rule(request), k=len(texts))
+
+
+@pytest.mark.parametrize("status", [Status.CLIENT_ERROR, Status.REFUSED])
+def test_where_every_judgment_failed_nothing_is_chosen(status):
+    (row,) = failing(["everything", "taxes"], "taxes", status, lambda request: bool(request.alternatives))
+    assert (row.text, row.status) == (None, status)
+    assert "32 of 32 judgments" in row.detail and "HTTP 500" in row.detail
+
+
+def test_a_text_whose_judgments_failed_for_the_moment_does_not_lose():
+    (row,) = failing(["everything", "taxes"], "taxes", Status.CLIENT_ERROR, lambda one: bool(one.alternatives) and "taxes" in said(one))
+    assert (row.text, row.status) == (None, Status.CLIENT_ERROR)
+
+
+def test_a_draw_that_failed_for_the_moment_is_not_dropped():
+    (row,) = failing(["everything", "taxes"], "taxes", Status.CLIENT_ERROR, lambda one: one.sample == 1)
+    assert (row.text, row.status) == (None, Status.CLIENT_ERROR)
+    assert "1 of 2 draws failed: HTTP 500" in row.detail
+
+
+def test_what_failed_for_good_is_told_beside_the_choice():
+    (row,) = failing(["all", "taxes", "the lot"], "taxes", Status.REFUSED, lambda one: one.sample == 2)
+    assert (row.text, row.detail) == ("taxes", "1 of 3 draws brought no text (1 refused)")
+    (row,) = failing(["all", "taxes"], "taxes", Status.REFUSED, lambda one: bool(one.alternatives) and ": all\n" in said(one))
+    assert (row.text, row.detail) == ("taxes", "16 of 32 judgments to choose by failed")
+
+
+def test_without_windows_to_judge_by_the_first_draw_stands():
+    (row,) = explained(best_of_k, judge(["everything", "taxes"], "taxes"), latent(n_contrast=0), k=2)
+    assert (row.text, row.status) == ("everything", Status.OK)
+
+
 @pytest.mark.parametrize("of", ["lexical", "best_of_k", "defult"])
 def test_only_explainers_that_ask_a_model_can_be_drawn_from(of):
     with pytest.raises(ValueError, match="asks a model"):
         best_of_k.Config(kind="best_of_k", client="m", of=of)
-
-
-ROWS = [{"latent": 1, "text": "taxes"}, {"latent": 2, "text": " of  the sea "}]
-
-
-def write(path, rows):
-    """A file of explanations, in the format of its name."""
-    if path.suffix == ".parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif path.suffix == ".csv":
-        names = list(rows[0])
-        path.write_text("\n".join([",".join(names), *(",".join(str(row.get(name, "")) for name in names) for row in rows)]) + "\n")
-    elif path.suffix == ".jsonl":
-        path.write_text("\n".join(map(json.dumps, rows)))
-    else:
-        path.write_text(json.dumps(rows))
-    return path
-
-
-def fixed_rows(path, *numbers: int, **settings) -> list[Explanation]:
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return explained(
-        fixed, lambda _: pytest.fail("asked"), *(latent(number=number) for number in numbers), path=str(path), sha256=digest, **settings
-    )
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl", "a.json"])
-def test_texts_of_a_file_are_the_explanations_and_the_rest_is_unsupported(tmp_path, name):
-    one, two, three = fixed_rows(write(tmp_path / name, ROWS), 1, 2, 3)
-    assert (one.text, two.text, three.text) == ("taxes", "of the sea", None)
-    assert (one.status, three.status, one.reply_key) == (Status.OK, Status.UNSUPPORTED, None)
-
-
-def test_neuronpedia_rows_and_rows_of_other_saes_and_explainers_are_told_apart(tmp_path):
-    rows = [{"modelId": "m", "layer": "6-res", "index": "1", "description": "taxes"}]
-    assert fixed_rows(write(tmp_path / "n.json", rows), 1)[0].text == "taxes"
-    rows = [{"sae": "planted", **ROWS[0]}, {"sae": "other", "latent": 99, "text": "sea"}]
-    assert fixed_rows(write(tmp_path / "s.json", rows), 1)[0].text == "taxes"
-    rows = [{"explainer": "a", **ROWS[0]}, {"explainer": "b", "latent": 1, "text": "sea"}, {"explainer": "b", "latent": 2, "text": None}]
-    one, two = fixed_rows(write(tmp_path / "e.json", rows), 1, 2, explainer="b")
-    assert (one.text, two.status) == ("sea", Status.UNSUPPORTED)
-
-
-@pytest.mark.parametrize(
-    ("rows", "said_of_it"),
-    [
-        ([{"latent": 10, "text": "x"}], "10 is no latent of SAE 'planted', which has 0 to 9"),
-        ([{"latent": -1, "text": "x"}], "'?-1'? is no latent"),
-        ([{"latent": "six", "text": "x"}], "'six' is no latent"),
-        ([{"text": "x"}], "None is no latent"),
-        ([ROWS[0], {"latent": 1, "text": "sea"}], "latent 1 has two texts"),
-        ([{"latent": 1, "words": "x"}], "no explanation of SAE 'planted'"),
-        ([{"latent": 1, "text": "x", "sae": "other"}], "no explanation of SAE 'planted'"),
-        (["taxes"], "no list of rows"),
-        ({"1": "taxes"}, "no list of rows"),
-    ],
-)
-def test_a_file_that_does_not_fit_is_refused_and_says_why(tmp_path, rows, said_of_it):
-    with pytest.raises(ParamsError, match=said_of_it):
-        fixed_rows(write(tmp_path / "a.json", rows), 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"), [("a.json", "{"), ("a.jsonl", "{}\n{"), ("a.parquet", "x"), ("a.txt", "x"), ("a.json", "\x00")]
-)
-def test_a_damaged_file_is_named(tmp_path, name, content):
-    (tmp_path / name).write_text(content)
-    with pytest.raises(ParamsError, match=name):
-        fixed_rows(tmp_path / name, 1)
-
-
-def test_a_missing_or_changed_file_is_told_with_its_digest(tmp_path):
-    with pytest.raises(ParamsError, match="cannot be read"):
-        explained(fixed, lambda _: "", path=str(tmp_path / "none.csv"))
-    path = write(tmp_path / "a.csv", ROWS)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    for stated in (None, "0" * 64):
-        with pytest.raises(ParamsError, match=digest):
-            explained(fixed, lambda _: "", path=str(path), sha256=stated)

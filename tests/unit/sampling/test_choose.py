@@ -191,6 +191,17 @@ def test_contrasts_share_no_text_between_splits_where_the_silent_text_repeats() 
     assert found.rows[0]["shortfall"] == "held_out random: 5 of 10; explain random: 0 of 10"
 
 
+def test_a_mixture_that_is_short_says_which_of_its_parts_lack_windows() -> None:
+    """Every document with an activating window is full of them: none of its windows is silent."""
+    token_set = tokens_of(random_texts(60, 64), context=64)
+    store = PlantedStore({0: firing(token_set, 1.1, seed=1, documents=range(30))}, width=1)
+    shares = {"random": 0.6, "same_document": 0.4}
+    kinds = {"random": {}, "same_document": {}, "mixed": {"shares": shares}}
+    contrasts = {kind: variant("sampling", kind).Config(kind=kind, **settings) for kind, settings in kinds.items()}
+    found, _ = chosen_from(0, Asked().but(contrasts=contrasts), corpus_of(token_set, store))
+    assert "held_out mixed: 6 of 10 (same_document 0 of 4)" in found.rows[0]["shortfall"]
+
+
 def test_a_latent_that_fires_everywhere_has_no_contrasts_and_says_so() -> None:
     rows, table = chosen()
     assert rows[EVERYWHERE]["shortfall"] == "held_out random: 0 of 10; explain random: 0 of 10"

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentry.records import Reply, Status
-from latentry.scorers.asking import listed_answers, p_yes, yes_or_no
+from fakes import ask_by
+from latentry.records import Message, Reply, Status
+from latentry.scorers.asking import Case, judged_singly, listed_answers, p_yes, yes_or_no
+from latentry.scorers.base import Item
 
 
 def reply(alternatives: dict[str, float]) -> Reply:
@@ -28,8 +30,22 @@ def test_p_yes_takes_the_smallest_alternative_for_an_absent_side():
     assert p_yes(reply(logs(No=0.9, The=0.06, A=0.04))) == pytest.approx(0.04 / 0.94)
 
 
-def test_p_yes_of_only_one_answer_is_a_tie():
-    assert p_yes(reply({"Yes": -0.1})) == 0.5
+@pytest.mark.parametrize("alternatives", [{"Yes": -0.1}, {"Yes": 0.0}, {"No": -9999.0}, {"Yes": 5.0}, {"Yes": 5.0, "No": -1.0}])
+def test_one_log_probability_or_an_impossible_one_grades_nothing(alternatives: dict[str, float]):
+    assert p_yes(reply(alternatives)) is None
+
+
+def test_a_log_probability_of_1_may_be_rounded_upwards():
+    assert p_yes(reply({"Yes": 1e-4, "No": -9.0})) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(("alternatives", "why"), [({"Yes": 0.0}, "top_logprobs"), ({"Yes": 5.0, "No": -1.0}, "above 0")])
+def test_judgments_say_why_log_probabilities_grade_nothing(alternatives: dict[str, float], why: str):
+    item = Item(latent=1, explainer="told", null=False, text="taxes", examples=())
+    case = Case(example_id="a", is_activating=True, shown="tax")
+    (row,) = judged_singly(ask_by(lambda _: alternatives), [item], [[case]], lambda *_: [Message(role="user", content="?")])
+    assert (row.status, row.says_activating, row.confidence) == (Status.PARSE_ERROR, None, None)
+    assert why in row.detail
 
 
 def test_p_yes_is_none_when_neither_side_is_there():

@@ -2,9 +2,12 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from latentry.records import Explanation, Split, Status
 from latentry.scorers.base import derangement, items_for
@@ -47,6 +50,22 @@ def test_latents_that_supplied_contrasts_are_no_partners():
     partner = derangement(texts, seed=0, excluded=excluded)
     assert len(partner) == 20
     assert all(other not in excluded[latent] for latent, other in partner.items())
+
+
+@given(st.lists(st.sets(st.integers(0, 11)), min_size=2, max_size=12), st.integers(0, 3))
+def test_as_many_have_a_partner_as_can_have_one(barred: list[set[int]], seed: int):
+    texts = {latent: f"text {latent % 7}" for latent in range(len(barred))}
+    excluded = dict(enumerate(barred))
+    may = [[o in texts and o not in excluded[i] and texts[o] != texts[i] for o in texts] for i in texts]
+    largest = (maximum_bipartite_matching(csr_matrix(np.array(may, int)), perm_type="column") >= 0).sum()
+    partner = derangement(texts, seed=seed, excluded=excluded)
+    assert len(partner) == len(set(partner.values())) == largest
+    assert all(may[latent][other] for latent, other in partner.items())
+    assert derangement(dict(reversed(texts.items())), seed=seed, excluded=excluded) == partner
+
+
+def test_many_latents_of_one_text_are_told_fast_that_few_have_partners():
+    assert len(derangement({latent: "a" if latent else "b" for latent in range(2000)}, seed=0)) == 2
 
 
 def test_order_of_the_latents_changes_no_partner_and_the_seed_does():
