@@ -41,7 +41,7 @@ def main(name: str) -> None:
     with work(Path("data/latents", name), LATENTS, cell=f"latents@{name}", params=declared, inputs=inputs, how=how) as making:
         if not making:
             return
-        read = Recorded(activations)
+        read, recorded = Recorded(activations), json.loads((sae / EVALUATION_FILE).read_text(encoding="utf-8"))
         job = EncodeJob(
             making=making,
             name=name,
@@ -58,9 +58,9 @@ def main(name: str) -> None:
             **how,
         )
         if not making.has("gate.json"):
-            making.write_json("gate.json", _gated(job, params))
+            making.write_json("gate.json", _gated(job, params, recorded))
         run_job(job, engine=run.engine, workers=run.workers, address=run.ray_address)
-        n_activations = merge_segments(making, job.segments)
+        n_activations = merge_segments(making, job.segments, signed=recorded["signed"])
         if not making.has(STATISTICS_FILE):
             _describe(job, params)
         drop_parts(making)
@@ -70,9 +70,8 @@ def main(name: str) -> None:
         click.echo(f"latents@{name}: {n_activations:,} activations, L0 {measured['l0']:.1f}, dead {measured['dead_fraction']:.1%}")
 
 
-def _gated(job: EncodeJob, params: Params) -> dict[str, Any]:
+def _gated(job: EncodeJob, params: Params, recorded: dict[str, Any]) -> dict[str, Any]:
     sae, read = job.load_sae(), job.load_activations()
-    recorded = json.loads((job.sae / EVALUATION_FILE).read_text(encoding="utf-8"))
     held_out = np.flatnonzero(held_out_contexts(read.n_contexts, params.evaluation.contexts / read.n_contexts, params.seed))
     measured = reconstruction(sae, read, held_out, block=job.block_latents, batch_tokens=job.batch_tokens)
     in_use = InUse(

@@ -113,7 +113,7 @@ def _sae(data: Path, name: str, loss: str, width: int, rng: np.random.Generator)
         "ce_recovered": 0.9 + 0.02 * step,
         "dead_fraction": 0.04 + 0.07 * step,
         "n_tokens": 250_000,
-        "baseline": False,
+        "baseline": None,
     }
     curve = "tokens,loss\n" + "".join(f"{n * 10_000},{1.0 / (n + 1):.4f}\n" for n in range(24))
     others = {"evaluation.json": json.dumps(row), "loss.csv": curve, "cfg.json": "{}"}

@@ -33,13 +33,15 @@ def planted_activations(
     return StoredActivations(x.reshape(n_contexts, n_positions, d_in))
 
 
-def identity_sae(d_in: int, *, shrink: float = 1.0, baseline: bool = False, provenance: dict | None = None) -> Sae:
+def identity_sae(d_in: int, *, shrink: float = 1.0, baseline: str | None = None, provenance: dict | None = None) -> Sae:
     """One latent per coordinate and sign: rebuilds x exactly, or shrunk."""
     rows = torch.cat([torch.eye(d_in), -torch.eye(d_in)])
     return Sae(
         name="identity",
         hookpoint="here",
+        writes="here",
         loss="standard",
+        d_in=d_in,
         encode_block=lambda x, block: shrink * (x @ rows[block].T).relu(),
         decoder=rows,
         decoder_bias=torch.zeros(d_in),
@@ -53,7 +55,9 @@ def mean_sae(mean: Tensor) -> Sae:
     return Sae(
         name="mean",
         hookpoint="here",
+        writes="here",
         loss="standard",
+        d_in=len(mean),
         encode_block=lambda x, block: torch.zeros(len(x), block.stop - block.start),
         decoder=torch.ones(1, len(mean)),
         decoder_bias=mean,

@@ -70,20 +70,21 @@ ACTIVATIONS = Contract(
 
 SAE = Contract(
     name="sae",
-    version=1,
+    version=2,
     stage="sae",
-    holds="One SAE in the SAELens layout, and how well it reconstructs.",
+    holds="One SAE in the files of its own format, and how well it reconstructs.",
     others={
-        "cfg.json": "SAELens configuration",
-        "sae_weights.safetensors": "W_enc [d_in, width], W_dec [width, d_in], b_enc, b_dec, threshold",
-        "evaluation.json": "loss label, width, d_in, L0, FVU, CE clean, zero, with the SAE and recovered, dead fraction, token counts",
-        "loss.csv": "the training curve: tokens, loss and its parts (training only)",
+        "cfg.json": "SAELens configuration (other formats: their own files)",
+        "sae_weights.safetensors": "W_enc [d_in, width], W_dec [width, d_out], b_enc, b_dec, threshold, W_skip [d_out, d_in] (SAELens)",
+        "evaluation.json": "loss label, width, d_in, d_out, signed (latent j + width / 2 is latent j below 0), hookpoint, writes (what it"
+        " rebuilds), baseline (its name or null), L0, FVU, CE clean, zero, with the SAE and recovered, dead fraction, token counts",
+        "loss.csv": "the training curve: step, tokens, loss, mse, sparsity (all of the loss but mse), l0 (training only)",
     },
 )
 
 LATENTS = Contract(
     name="latents",
-    version=2,
+    version=3,
     stage="latents",
     holds="Every activation of every latent, latent after latent, a row of statistics per latent, and the SAE's figures over all tokens.",
     tables={
@@ -106,7 +107,7 @@ LATENTS = Contract(
     others={
         "shard-NNNNN.safetensors": "for latents a..b: first u64[1] (= a), offsets i64[b-a+1], position u32[n] (u64 past 2^32), activation f16[n]"
         " or f32[n]; position = context * context length + place in it, ascending within a latent",
-        "store.json": "width, number of activations and of shards; written when all shards are there",
+        "store.json": "width, signed (latent j + width / 2 is latent j below 0), number of activations and of shards; written when all shards are there",
         "gate.json": "what the gate measured, and the checks that it could not make",
         "quality.json": "over all encoded tokens: n_tokens, L0, dead_fraction, single_token_fraction (of the latents that fire, those with one"
         " token at 90 % or more of their firings), density_histogram (log10_edges, n_latents between them, n_dead); positions left out:"
@@ -224,7 +225,7 @@ _apart = {name: pa.float64() for name in ("difference", "low", "high", "p_value"
 
 COMPARISON = Contract(
     name="comparison",
-    version=2,
+    version=3,
     stage="compare",
     holds="Every SAE beside every other: one row per latent and scorer, one row per cell and metric, one row per pair of SAEs or of explainers.",
     tables={
@@ -253,7 +254,7 @@ COMPARISON = Contract(
             ce_recovered=pa.float64(),
             dead_fraction=pa.float64(),
             n_tokens=pa.uint64(),
-            baseline=pa.bool_(),
+            baseline=pa.string(),
         ),
         "cells.parquet": _schema(
             sae=pa.string(),

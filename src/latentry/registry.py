@@ -31,6 +31,8 @@ class SaeConfig(VariantConfig):
 
     hookpoint: str
     """Name in `subject.hookpoints` of the activations that it reads."""
+    writes: str | None = None
+    """Name in `subject.hookpoints` of the activations that it rebuilds; none: what it reads. Transcoders have one."""
 
 
 class ContrastConfig(VariantConfig):

@@ -68,7 +68,7 @@ def test_it_computes_what_sae_lens_computes_at_any_block_size(tmp_path, form, bl
         assert 0 < (found != 0).float().mean() < 1
         # float32 sums of 12 products in another order
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(ours.rebuild(firings, len(x)), theirs.decode(expected), rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(ours.rebuild(firings, x), theirs.decode(expected), rtol=1e-5, atol=1e-4)
     assert (ours.d_in, ours.width, ours.dtype) == (D_IN, WIDTH, torch.float32)
 
 
@@ -101,7 +101,7 @@ def test_it_encodes_in_the_dtype_of_its_weights(tmp_path):
     save_file({name: weight.bfloat16() for name, weight in weights.items()}, tmp_path / "sae_weights.safetensors")
     sae, x = loaded(tmp_path, "standard"), torch.randn(20, D_IN, generator=torch.Generator().manual_seed(4))
     firings = sae.firings(x, 16)
-    rebuilt = sae.rebuild(firings, len(x))
+    rebuilt = sae.rebuild(firings, x)
     assert firings.activation.dtype == rebuilt.dtype == torch.bfloat16
     with torch.no_grad():
         expected = SAE.load_from_disk(tmp_path, device="cpu", dtype="bfloat16")(x.bfloat16())

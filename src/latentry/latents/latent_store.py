@@ -158,8 +158,10 @@ def _narrowed(by_latent: csr_array, dtype: str, first: int) -> np.ndarray:
     )
 
 
-def merge_segments(making: Work, segments: Sequence[str]) -> int:
+def merge_segments(making: Work, segments: Sequence[str], *, signed: bool = False) -> int:
     """Join the committed segments into shards by ranges of latents, then delete them; returns the number of activations.
+
+    `signed` is the SAE's, and stands in `store.json`.
 
     Shards that an earlier run committed are not made again, and once all are there no segment is read.
     """
@@ -174,7 +176,8 @@ def merge_segments(making: Work, segments: Sequence[str]) -> int:
                     shard = _shard(making, segments, bounds[:, number : number + 2].tolist(), first, counts[first:last])
                     making.write_arrays(name, {"first": np.array([first], dtype=np.uint64), **shard})
                 bar.update(int(counts[first:last].sum()))
-        making.write_json(STORE_FILE, {"width": len(counts), "n_activations": int(counts.sum()), "n_shards": len(ranges)})
+        about = {"width": len(counts), "signed": signed, "n_activations": int(counts.sum()), "n_shards": len(ranges)}
+        making.write_json(STORE_FILE, about)
     for name in segments:
         making.path(name).unlink(missing_ok=True)
     return int(LatentStore(making.folder).firing_counts().sum())

@@ -22,7 +22,7 @@ def promoted_tokens(making: Work, subject: Subject, sae: Sae, n: int) -> dict[st
     They are committed in parts, which an earlier run may have left; `drop_parts` deletes them once they stand elsewhere. None
     when the SAE's decoder does not write to the residual stream, where the unembedding reads.
     """
-    if not subject.is_residual(sae.hookpoint):
+    if not subject.is_residual(sae.writes):
         return None
     block = max(1, BLOCK_LOGITS // subject.vocabulary)
     parts = []
@@ -43,7 +43,7 @@ def drop_parts(making: Work) -> None:
         path.unlink()
 
 
-def _ends(subject: Subject, rows: Float[Tensor, "latent d_in"], n: int) -> dict[str, Int[np.ndarray, "latent token"]]:
+def _ends(subject: Subject, rows: Float[Tensor, "latent d_out"], n: int) -> dict[str, Int[np.ndarray, "latent token"]]:
     logits = subject.promoted(rows)
     most = min(n, logits.shape[1])
     ends = {"promoted": logits.topk(most, dim=1), "suppressed": logits.topk(most, dim=1, largest=False)}

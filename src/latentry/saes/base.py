@@ -36,21 +36,29 @@ class Sae:
 
     name: str
     hookpoint: str
-    """Name in `subject.hookpoints` of what it reads and rebuilds."""
+    """Name in `subject.hookpoints` of what it reads."""
+    writes: str
+    """Name in `subject.hookpoints` of what it rebuilds: another one for transcoders, else what it reads."""
     loss: str
     """What it was trained with; the encoder's form alone does not tell (BatchTopK is stored as JumpReLU)."""
+    d_in: int
+    """How long the activations are that it reads."""
     encode_block: Callable[[Tensor, slice], Tensor]
     """From [token, d_in] in the SAE's dtype to the latents of a range, [token, latent]: what fires is not 0, or, with `k`, what is
     above 0 competes with all other latents for the k places."""
     k: int | None = None
     """How many latents fire at a token at most, chosen over the whole width (TopK); None where each latent decides alone."""
-    decoder: Float[Tensor, "width d_in"]
+    decoder: Float[Tensor, "width d_out"]
     """One row per latent: what one unit of its activation adds to the reconstruction."""
-    decoder_bias: Float[Tensor, " d_in"]
+    decoder_bias: Float[Tensor, " d_out"]
+    skip: Float[Tensor, "d_out d_in"] | None = None
+    """What of the activation read goes to the reconstruction past the latents (skip transcoders)."""
+    signed: bool = False
+    """Whether each direction of its file is two latents: latent j above 0 and, at j + width / 2, below (AbsTopK, neurons)."""
     provenance: Mapping[str, Any]
-    """What its file says of itself: architecture, metadata, k where there is one."""
-    baseline: bool = False
-    """Measured and labelled, but never stopped by the gate."""
+    """Where it came from and what its file says of itself: format, source, revision, digest, licence, architecture, k, metadata."""
+    baseline: str | None = None
+    """Which baseline it is (`random`, `neurons`, `random_subject`): measured and labelled, but never stopped by the gate."""
 
     @property
     def width(self) -> int:
@@ -58,8 +66,8 @@ class Sae:
         return self.decoder.shape[0]
 
     @property
-    def d_in(self) -> int:
-        """How long the activations are that it reads."""
+    def d_out(self) -> int:
+        """How long the activations are that it rebuilds."""
         return self.decoder.shape[1]
 
     @property
@@ -101,15 +109,44 @@ class Sae:
             latent, activation = latent[order], activation[order]
         return Firings(token=token, latent=latent, activation=activation)
 
-    def rebuild(self, firings: Firings, n_tokens: int) -> Float[Tensor, "token d_in"]:
-        """The reconstruction of the rows that fired so, without a tensor [token, width] or [activation, d_in]."""
+    def rebuild(self, firings: Firings, x: Float[Tensor, "token d_in"]) -> Float[Tensor, "token d_out"]:
+        """The reconstruction from the rows that fired so, without a tensor [token, width] or [activation, d_out]."""
         import torch
 
-        offsets = torch.searchsorted(firings.token, torch.arange(n_tokens, device=firings.token.device))
+        offsets = torch.searchsorted(firings.token, torch.arange(len(x), device=firings.token.device))
         sums = torch.nn.functional.embedding_bag(
             firings.latent, self.decoder, offsets, mode="sum", per_sample_weights=firings.activation.to(self.dtype)
         )
+        if self.skip is not None:
+            sums = sums + x.to(device=self.decoder.device, dtype=self.dtype) @ self.skip.T
         return sums + self.decoder_bias
+
+
+def signed_blocks(encode_block: Callable[[Tensor, slice], Tensor], n: int) -> Callable[[Tensor, slice], Tensor]:
+    """From the encoder of n latents that fire in both directions to one of 2n that do not: latent j where it is above 0, j + n below.
+
+    Its decoder rows are those of the n, and again with the sign turned; the `k` largest of the 2n are the k of largest size.
+    """
+
+    def halves(x: Tensor, block: slice) -> Tensor:
+        import torch
+
+        above = slice(block.start, min(block.stop, n))
+        below = slice(max(block.start, n) - n, block.stop - n)
+        if block.start >= n:
+            return encode_block(x, below).neg().relu_()
+        if block.stop <= n:
+            return encode_block(x, above).relu()
+        return torch.cat([encode_block(x, above).relu(), encode_block(x, below).neg().relu_()], dim=-1)
+
+    return halves
+
+
+def latent_label(latent: int, width: int, *, signed: bool) -> str:
+    """What people call a latent: its number, and of a signed SAE the number in its file with its direction, such as `7+` and `7-`."""
+    if not signed:
+        return str(latent)
+    return f"{latent % (width // 2)}{'-' if latent >= width // 2 else '+'}"
 
 
 def _not_zero(values: Float[Tensor, "token latent"], first: int) -> tuple[Tensor, Tensor, Tensor]:

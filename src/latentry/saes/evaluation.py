@@ -134,7 +134,7 @@ class _Sums:
         self._sae = sae
         self._n = 0
         self.squared_error, self.squares = 0.0, 0.0
-        self._total = torch.zeros(sae.d_in, dtype=torch.float64)
+        self._total = torch.zeros(sae.d_out, dtype=torch.float64)
         self._offset: Tensor | None = None
         self._firing_counts = torch.zeros(sae.width, dtype=torch.int64)
 
@@ -144,7 +144,7 @@ class _Sums:
         firings = self._sae.firings(x, block)
         exact = x.to(device="cpu", dtype=torch.float64)
         self._offset = exact.mean(dim=0) if self._offset is None else self._offset
-        self.squared_error += (exact - self._sae.rebuild(firings, len(x)).cpu().double()).square_().sum().item()
+        self.squared_error += (exact - self._sae.rebuild(firings, x).cpu().double()).square_().sum().item()
         centred = exact - self._offset
         self._total += centred.sum(dim=0)
         self.squares += centred.square_().sum().item()
@@ -182,7 +182,7 @@ def cross_entropy(
     """
 
     def rebuilt(x: Float[Tensor, "token d_in"]) -> Float[Tensor, "token d_in"]:
-        parts = [sae.rebuild(sae.firings(rows, block), len(rows)) for rows in x.split(batch_tokens)]
+        parts = [sae.rebuild(sae.firings(rows, block), rows) for rows in x.split(batch_tokens)]
         return torch.cat(parts).to(x)
 
     sums, counted = np.zeros(3), ~special[:, 1:]
@@ -223,7 +223,10 @@ def evaluation_record(
         "loss": sae.loss,
         "width": sae.width,
         "d_in": sae.d_in,
+        "d_out": sae.d_out,
+        "signed": sae.signed,
         "hookpoint": sae.hookpoint,
+        "writes": sae.writes,
         "subject": subject,
         "baseline": sae.baseline,
         "l0": measured.l0,

@@ -87,7 +87,9 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
     return Sae(
         name=name,
         hookpoint=config.hookpoint,
+        writes=config.writes or config.hookpoint,
         loss=config.loss,
+        d_in=described["d_in"],
         encode_block=_encoder(architecture, weights, described, scale),
         k=described["k"] if architecture == "topk" else None,
         decoder=rows,

@@ -141,7 +141,7 @@ def _cell_record(results: Results, study: Study, pair: tuple[str, str], comparis
         "mlflow.runColor": colour,
         "sae": sae,
         "explainer": explainer,
-        "baseline": str(bool(row["baseline"])).lower(),
+        "baseline": row["baseline"] or "none",
         "cost": "known" if spent is not None else "unknown",
         "mlflow.note.content": _cell_note(row, explainer, study, cells),
     }

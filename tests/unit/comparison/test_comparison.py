@@ -49,7 +49,7 @@ def put(folder, contract, tables, others=()):
 
 def evaluation(sae):
     loss = sae.split("-")[0]
-    about = {"name": sae, "loss": loss, "width": SAES.get(sae, 8192), "d_in": 64, "hookpoint": "h", "subject": "s", "baseline": False}
+    about = {"name": sae, "loss": loss, "width": SAES.get(sae, 8192), "d_in": 64, "hookpoint": "h", "subject": "s", "baseline": None}
     return {**about, "l0": 32.0, "fvu": 0.25, "ce_recovered": 0.9, "dead_fraction": 0.1, "n_tokens": 1000, "n_training_tokens": 9000}
 
 

@@ -82,7 +82,7 @@ def test_the_store_holds_what_the_sae_gives_at_kept_positions_and_nothing_else(p
         assert np.array_equal(position, np.flatnonzero(dense[:, latent]))
         assert np.array_equal(activation, dense[position.astype(int), latent])
     assert set(files) == {"shard-00000.safetensors", "store.json"}
-    assert json.loads(files["store.json"]) == {"width": 2 * D_IN, "n_activations": np.count_nonzero(dense), "n_shards": 1}
+    assert json.loads(files["store.json"]) == {"width": 2 * D_IN, "signed": False, "n_activations": np.count_nonzero(dense), "n_shards": 1}
 
 
 @pytest.mark.parametrize("changed", [{"block_latents": 1}, {"block_latents": 100}, {"batch_tokens": 1}, {"batch_tokens": 4096}])

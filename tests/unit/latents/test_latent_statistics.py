@@ -204,7 +204,9 @@ def sae_of(decoder: torch.Tensor) -> Sae:
     return Sae(
         name="s",
         hookpoint="here",
+        writes="here",
         loss="topk",
+        d_in=decoder.shape[1],
         encode_block=lambda x, block: x[:, block],
         decoder=decoder,
         decoder_bias=torch.zeros(decoder.shape[1]),

@@ -69,6 +69,8 @@ def test_a_sae_for_activations_of_another_length_is_refused_with_both_lengths_an
     sae = Sae(
         name="other",
         hookpoint="resid",
+        writes="resid",
+        d_in=5,
         loss="topk",
         encode_block=never,
         decoder=torch.ones(3, 5),

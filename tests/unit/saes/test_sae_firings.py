@@ -23,6 +23,8 @@ def sae_of(matrix: torch.Tensor, k: int | None, dtype: torch.dtype = torch.float
     return Sae(
         name="planted",
         hookpoint="here",
+        writes="here",
+        d_in=matrix.shape[0],
         loss="topk" if k else "standard",
         encode_block=encode_block,
         k=k,
@@ -59,7 +61,7 @@ def test_any_block_size_gives_the_same_latents_ties_included(k, block, dtype):
     assert len(firings.token) == np.count_nonzero(expected)
     rebuilt = expected @ sae.decoder.float().numpy() + 1
     tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.02, "atol": 0.2}
-    np.testing.assert_allclose(sae.rebuild(firings, 60).float().numpy(), rebuilt, **tolerance)
+    np.testing.assert_allclose(sae.rebuild(firings, x).float().numpy(), rebuilt, **tolerance)
 
 
 @pytest.mark.parametrize("k", [3, None])
@@ -69,7 +71,7 @@ def test_rows_where_nothing_fires_are_rebuilt_as_the_bias(k):
     x[1], x[2] = 1, -1
     firings = sae.firings(x, 7)
     assert firings.token.unique().tolist() == [1]
-    assert torch.equal(sae.rebuild(firings, 4)[[0, 2, 3]], torch.ones(3, 5))
+    assert torch.equal(sae.rebuild(firings, x)[[0, 2, 3]], torch.ones(3, 5))
 
 
 @pytest.mark.parametrize("k", [3, None])
@@ -79,7 +81,7 @@ def test_no_row_and_one_row_are_rows_like_any(k, n_tokens):
     firings = sae.firings(x, 7)
     expected = by_brute_force((x @ whole_numbers(2, 5, 24)).numpy(), k)
     assert np.array_equal(dense_of(firings, n_tokens, 24).numpy(), expected)
-    assert sae.rebuild(firings, n_tokens).shape == (n_tokens, 5)
+    assert sae.rebuild(firings, x).shape == (n_tokens, 5)
 
 
 @pytest.mark.parametrize("k", [3, None])
@@ -89,8 +91,8 @@ def test_a_row_with_nan_fires_so_that_it_is_noticed(k):
     sae = sae_of(whole_numbers(2, 5, 24), k)
     firings = sae.firings(x, 7)
     assert firings.activation[firings.token == 1].isnan().any()
-    assert sae.rebuild(firings, 3)[1].isnan().all()
-    assert sae.rebuild(firings, 3)[[0, 2]].isfinite().all()
+    assert sae.rebuild(firings, x)[1].isnan().all()
+    assert sae.rebuild(firings, x)[[0, 2]].isfinite().all()
 
 
 class LargestTensor(TorchDispatchMode):
@@ -116,7 +118,7 @@ def test_no_tensor_is_larger_than_a_block_of_a_batch_at_width_200k(k):
         sae = replace(sae, encode_block=lambda x, block: (x @ matrix[:, block] - 4).relu())
     with LargestTensor() as largest:
         firings = sae.firings(x, block)
-        sae.rebuild(firings, n_tokens)
+        sae.rebuild(firings, x)
     assert n_tokens < len(firings.token) < 0.1 * n_tokens * width
     assert largest.n <= max(n_tokens * block, 2 * len(firings.token))
 

@@ -24,7 +24,7 @@ def measured(fvu: float = 0.2, l0: float = 32.0) -> Reconstruction:
     return Reconstruction(l0=l0, fvu=fvu, n_tokens=100, firing_counts=np.ones(4, dtype=np.int64))
 
 
-def sae_of(metadata: dict, *, baseline: bool = False, **provenance):
+def sae_of(metadata: dict, *, baseline: str | None = None, **provenance):
     return identity_sae(2, baseline=baseline, provenance={"metadata": metadata, **provenance})
 
 
@@ -106,7 +106,7 @@ def test_what_was_measured_of_a_sae_from_elsewhere_on_these_activations_declares
 
 
 def test_a_baseline_is_measured_and_labelled_but_never_stopped():
-    report = gate(sae_of({}, baseline=True), measured(fvu=1.4), HERE)
+    report = gate(sae_of({}, baseline="random"), measured(fvu=1.4), HERE)
     assert not report["passed"]
-    assert report["baseline"]
+    assert report["baseline"] == "random"
     assert "FVU is 1.400" in report["faults"][0]
