@@ -1,4 +1,7 @@
-"""Stage `activations`: the subject run once over the tokens, its activations at every hookpoint kept, or only which of them count."""
+"""Stage `activations`: the subject run once over the tokens, its activations at every hookpoint kept, or only which of them count.
+
+A hookpoint in the subject with redrawn weights is read in a pass of its own.
+"""
 
 import os
 from contextlib import ExitStack
@@ -52,7 +55,8 @@ def main() -> None:
             threads=threads,
             **how,
         )
-        run_job(job, engine=run.engine, workers=run.workers, address=run.ray_address)
+        for one in job.passes():
+            run_job(one, engine=run.engine, workers=run.workers, address=run.ray_address)
         finish(job, [out for name, out in outs.items() if name not in making], token_set.special, wanted.max_norm_multiple)
         counts = next(iter(making.values())).counts
         click.echo(

@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from latentry.activations.activation_store import Recorded
+from latentry.activations.opened import labelled
 from latentry.contracts import LATENTS
 from latentry.corpora.token_set import TokenSet
 from latentry.corpora.tokenise import load_tokenizer
@@ -22,8 +23,9 @@ from latentry.params import Params, load_params
 from latentry.runtime import device_of, run_stage, use_threads
 from latentry.saes.evaluation import EVALUATION_FILE, held_out_contexts, reconstruction
 from latentry.saes.gate import InUse, gate
-from latentry.store import content_digest, work
+from latentry.store import work
 from latentry.subjects.causal_lm import hookpoints_of, load_subject
+from latentry.subjects.redrawn import subject_digest
 
 
 @click.command()
@@ -71,12 +73,13 @@ def main(name: str) -> None:
 
 
 def _gated(job: EncodeJob, params: Params, recorded: dict[str, Any]) -> dict[str, Any]:
-    sae, read = job.load_sae(), job.load_activations()
+    read = job.load_activations()
+    sae = labelled(job.load_sae(), read)
     held_out = np.flatnonzero(held_out_contexts(read.n_contexts, params.evaluation.contexts / read.n_contexts, params.seed))
     measured = reconstruction(sae, read, held_out, block=job.block_latents, batch_tokens=job.batch_tokens)
     in_use = InUse(
         subject=(params.subject.model,),
-        subject_digest=content_digest(job.model),
+        subject_digest=subject_digest(job.model, read.random),
         module=read.module,
         side=read.side,
         begins_with_bos=TokenSet(job.tokens).begins_with_bos,
@@ -87,9 +90,10 @@ def _gated(job: EncodeJob, params: Params, recorded: dict[str, Any]) -> dict[str
 
 def _describe(job: EncodeJob, params: Params) -> None:
     tokenizer, n_top = load_tokenizer(job.model), params.latents.n_top_tokens
-    points = hookpoints_of(params.subject.hookpoints)
+    sae = job.load_sae()
+    points = hookpoints_of(params.subject.hookpoints, {sae.hookpoint, sae.writes})
     subject = load_subject(job.model, points, dtype=params.subject.dtype, device=device_of(job.device))
-    promoted = promoted_tokens(job.making, subject, job.load_sae(), n_top)
+    promoted = promoted_tokens(job.making, subject, sae, n_top)
     names = [tokenizer.decode([token]) for token in range(subject.vocabulary)]
     rows = statistics(LatentStore(job.making.folder), TokenSet(job.tokens).tokens, sum(job.sizes), names, promoted, n_top)
     write_statistics(job.making, rows)

@@ -5,15 +5,16 @@ from pathlib import Path
 import click
 import numpy as np
 
-from latentry.activations.opened import open_activations
+from latentry.activations.opened import labelled, open_activations
 from latentry.contracts import SAE
 from latentry.corpora.token_set import TokenSet
 from latentry.params import load_params
 from latentry.registry import variant
 from latentry.runtime import device_of, run_stage, use_threads
 from latentry.saes.evaluation import EVALUATION_FILE, cross_entropy, evaluation_record, held_out_contexts, reconstruction
-from latentry.store import content_digest, work
+from latentry.store import work
 from latentry.subjects.causal_lm import hookpoints_of, load_subject
+from latentry.subjects.redrawn import subject_digest
 
 
 @click.command()
@@ -36,7 +37,7 @@ def main(name: str) -> None:
             activations, tokens=tokens, model=model, dtype=params.subject.dtype, device=device, batch_contexts=run.batch_contexts
         )
         held_out = held_out_contexts(read.n_contexts, settings.contexts / read.n_contexts, params.seed)
-        metadata = {"model_name": params.subject.model, "subject_digest": content_digest(model), "hook_name": read.module}
+        metadata = {"model_name": params.subject.model, "subject_digest": subject_digest(model, read.random), "hook_name": read.module}
         metadata |= {"hf_hook_name": read.module, "hook_side": read.side, "context_size": read.context}
         n_trained = room.make(
             config,
@@ -48,13 +49,14 @@ def main(name: str) -> None:
             checkpoint_tokens=run.shard_contexts * read.context,
             device=str(device),
         )
-        sae = room.build(config, name, making.folder, str(device))
+        sae = labelled(room.build(config, name, making.folder, str(device)), read)
         evaluation, encoded = np.flatnonzero(held_out), {"block": run.block_latents, "batch_tokens": run.batch_tokens}
         measured = reconstruction(sae, read, evaluation, **encoded)
         some = evaluation[: settings.ce_contexts]
         rows, kept = np.concatenate([token_set.rows(context, context + 1) for context in some.tolist()]), read.kept[some]
         del read  # it may hold the subject, which is about to be loaded whole
-        subject = load_subject(model, hookpoints_of(params.subject.hookpoints), dtype=params.subject.dtype, device=device)
+        points = hookpoints_of(params.subject.hookpoints, {sae.hookpoint, sae.writes})
+        subject = load_subject(model, points, dtype=params.subject.dtype, device=device)
         ce = cross_entropy(sae, subject, rows, token_set.special[some], kept, batch_contexts=run.batch_contexts, **encoded)
         record = evaluation_record(sae, measured, ce, subject=params.subject.model, n_training_tokens=n_trained)
         making.write_json(EVALUATION_FILE, record)

@@ -101,12 +101,23 @@ class TokenSettings(Section):
     """Whether every row begins with BOS, as the SAE was trained; None does what the tokenizer does by itself."""
 
 
+class RandomSubject(Section):
+    """The subject with every matrix redrawn to its own mean and standard deviation: what an SAE finds where nothing was learned."""
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Of the redrawn weights alone; the study's own seed does not enter."""
+    all: bool = False
+    """Redraw the embeddings and the unembedding too."""
+
+
 class HookpointSettings(Section):
     """One place where activations are read."""
 
     module: str
     """Name in transformers, such as `model.layers.15`."""
     side: Literal["input", "output"] = "output"
+    random: Annotated[RandomSubject | None, Field(exclude_if=lambda value: value is None)] = None
+    """Read it in the subject with its weights redrawn: the baseline `random_subject`. `{}` takes seed 0; none: the subject as it is."""
 
 
 class SubjectSettings(Section):

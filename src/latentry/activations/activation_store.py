@@ -1,7 +1,7 @@
 """The activations of one hookpoint as they lie on disk, and how to read them without holding them all."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from latentry.activations.positions import HOOKPOINT_FILE, kept_in, shards_in
+from latentry.subjects.hooks import Redrawn
 
 _MAPPED_SHARDS = 64
 """Shards that stay mapped; a process may map some 65,000 files in all."""
@@ -34,6 +35,8 @@ class Recorded:
         self.module: str = described["module"]
         self.side: str = described["side"]
         self.subject: str = described["subject"]
+        self.random: Redrawn | None = redrawn_in(described)
+        """How the subject's weights were redrawn; None: they were not."""
         self.d_in: int = described["d_in"]
         self.dtype: torch.dtype = getattr(torch, described["dtype"])
         """Of what `rows` gives."""
@@ -75,6 +78,11 @@ class ActivationStore(Recorded):
             torch.index_select(self._mapped(self._shards[shard[first]]), 0, place[first:last], out=found[first:last])
             first = last
         return found
+
+
+def redrawn_in(described: Mapping[str, Any]) -> Redrawn | None:
+    """What a `hookpoint.json` says of the subject's weights."""
+    return Redrawn(**described["random"]) if "random" in described else None
 
 
 def _mapped(shard: Path) -> Tensor:

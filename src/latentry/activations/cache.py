@@ -1,11 +1,12 @@
-"""One pass of the subject over the tokens, for all hookpoints at once, as shards that an engine makes.
+"""One pass of the subject over the tokens, for all its hookpoints at once, as shards that an engine makes.
 
 A shard is committed in every hookpoint's folder. What the folder says of itself besides is written by `finish`, once all are there.
+A subject whose weights are redrawn is another subject and has a pass of its own; which positions count is one for all of them.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +31,7 @@ from latentry.corpora.token_set import TokenSet
 from latentry.engines.base import Tick
 from latentry.runtime import device_of, memory_for
 from latentry.store import Work
-from latentry.subjects.causal_lm import Subject, load_subject
+from latentry.subjects.causal_lm import Subject, by_subject, load_subject
 from latentry.subjects.hooks import Hookpoint
 
 _LEFT_OUT = ("n_special", "n_attention_sinks", "n_dropped_contexts")
@@ -38,7 +39,7 @@ _LEFT_OUT = ("n_special", "n_attention_sinks", "n_dropped_contexts")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caching:
-    """An engine's job: the forward pass over every context, up to the deepest hookpoint."""
+    """An engine's job: the forward pass over every context, up to the deepest hookpoint. `passes` makes the jobs that run."""
 
     making: Mapping[str, Work]
     """Folders in the making, by hookpoint; those that are finished are not among them."""
@@ -61,7 +62,16 @@ class Caching:
     @property
     def title(self) -> str:
         """Of the progress bar."""
-        return "activations"
+        random = self.hookpoints[0].random
+        return "activations" if random is None else f"activations, subject redrawn by seed {random.seed}"
+
+    def passes(self) -> "list[Caching]":
+        """A job for each subject that differs in its weights, with that subject's hookpoints."""
+        groups = by_subject(self.hookpoints)
+        return [replace(self, hookpoints=group, making=self._making_of(group)) for group in groups]
+
+    def _making_of(self, hookpoints: Sequence[Hookpoint]) -> dict[str, Work]:
+        return {point.name: self.making[point.name] for point in hookpoints if point.name in self.making}
 
     def missing(self) -> Sequence[int]:
         """Shards that a folder lacks; none where the positions were counted, which is what they were for."""
@@ -123,6 +133,7 @@ class Caching:
         point = subject.hookpoints[name]
         described = {"hookpoint": name, "module": point.module, "side": point.side, "d_in": d_in, "dtype": self.dtype, "stored": self.store}
         described |= {"subject": self.model.name, "subject_dtype": self.subject_dtype}
+        described |= {"random": asdict(point.random)} if point.random else {}
         return described | {"attention": subject.attention_implementation, "quantisation": subject.quantisation}
 
 

@@ -65,7 +65,7 @@ def counted_positions(medians: Mapping[Path, float], special: np.ndarray, max_no
     for shards in zip(*(shards_in(folder) for folder in medians), strict=True):
         norms = [_norm_in(shard).reshape(-1, special.shape[1]) for shard in shards]
         rows = slice(first, first + len(norms[0]))
-        dropped = np.isnan(norms[0][:, 0])
+        dropped = np.any([np.isnan(norm[:, 0]) for norm in norms], axis=0)  # passes of other subjects may drop others
         for norm, median in zip(norms, medians.values(), strict=True):
             kept[rows] &= norm <= max_norm_multiple * median
         n_sinks += int((~kept[rows] & ~special[rows])[~dropped].sum())

@@ -4,7 +4,7 @@ A run to the hookpoints never runs what comes after the deepest.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -15,10 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from latentry.errors import HookpointError, ParamsError
+from latentry.errors import HookpointError, ParamsError, UnsupportedError
 from latentry.registry import nearest
-from latentry.subjects.hooks import Hookpoint, activations_in, hooked
+from latentry.subjects.hooks import Hookpoint, Redrawn, activations_in, hooked
 from latentry.subjects.quantised import load_quantised, method_of
+from latentry.subjects.redrawn import redraw
 from latentry.subjects.residual import final_norm_of, writes_to_residual
 
 logger = logging.getLogger(__name__)
@@ -148,18 +149,25 @@ class Subject:
 def load_subject(folder: Path, hookpoints: Sequence[Hookpoint], *, dtype: str, device: torch.device) -> Subject:
     """Load from a local folder, in evaluation mode, on one device; hookpoints are checked before the weights are read.
 
+    Where the hookpoints say so its weights are redrawn; they are all of one subject (`by_subject` tells them apart).
+
     Raises:
-        HookpointError: a module is not in the subject, or gives no activations.
+        HookpointError: a module is not in the subject, or gives no activations; or hookpoints are of subjects with other weights.
         SourceError: the weights are quantised by a method that cannot be loaded here.
+        UnsupportedError: weights are to be redrawn that are quantised.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     check_hookpoints(hookpoints, module_names(folder))
+    redrawn = _redrawn_of(hookpoints)
     method = method_of(AutoConfig.from_pretrained(folder, local_files_only=True))
     if method:
+        _refuse_to_redraw(folder, method, hookpoints)
         model: Any = load_quantised(folder, method, dtype=getattr(torch, dtype), device=device)
     else:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
+        if redrawn:
+            redraw(model, redrawn)
         model.to(device)
     subject = Subject(model.eval().requires_grad_(False), hookpoints, device, method)
     subject.activations(np.zeros((2, 3), dtype=np.uint32))  # two rows: what is one for all, such as rotary angles, is told from activations
@@ -191,6 +199,34 @@ def check_hookpoints(hookpoints: Sequence[Hookpoint], modules: Sequence[str]) ->
         raise HookpointError(faults)
 
 
-def hookpoints_of(settings: Mapping[str, Any]) -> list[Hookpoint]:
-    """From `subject.hookpoints` (objects with `module` and `side`) to hookpoints."""
-    return [Hookpoint(name=name, module=point.module, side=point.side) for name, point in settings.items()]
+def hookpoints_of(settings: Mapping[str, Any], names: Collection[str] | None = None) -> list[Hookpoint]:
+    """From `subject.hookpoints` (objects with `module`, `side` and `random`) to hookpoints; of some names, or all."""
+    return [_hookpoint(name, point) for name, point in settings.items() if names is None or name in names]
+
+
+def by_subject(hookpoints: Sequence[Hookpoint]) -> list[tuple[Hookpoint, ...]]:
+    """The hookpoints of each subject that differs in its weights: what one pass reads."""
+    subjects = dict.fromkeys(point.random for point in hookpoints)
+    return [tuple(point for point in hookpoints if point.random == subject) for subject in subjects]
+
+
+def _hookpoint(name: str, settings: Any) -> Hookpoint:
+    random = settings.random and Redrawn(seed=settings.random.seed, all=settings.random.all)
+    return Hookpoint(name=name, module=settings.module, side=settings.side, random=random)
+
+
+def _redrawn_of(hookpoints: Sequence[Hookpoint]) -> Redrawn | None:
+    groups = by_subject(hookpoints)
+    if len(groups) > 1:
+        names = " and ".join(str([point.name for point in group]) for group in groups)
+        raise HookpointError(f"subject.hookpoints: {names} are read in subjects of other weights (`random`); load one subject for each")
+    return groups[0][0].random if groups else None
+
+
+def _refuse_to_redraw(folder: Path, method: str, hookpoints: Sequence[Hookpoint]) -> None:
+    named = [point.name for point in hookpoints if point.random]
+    if named:
+        raise UnsupportedError(
+            f"subject.hookpoints.{named[0]}.random: {folder} is quantised by {method!r} (`quantization_config` in its config.json), and only"
+            " matrices of floats can be redrawn; name the model that is not quantised under `subject.model`, or leave the hookpoint out"
+        )

@@ -12,6 +12,15 @@ from latentry.errors import HookpointError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Redrawn:
+    """How a subject's weights were redrawn; `redrawn.py` does it."""
+
+    seed: int
+    all: bool
+    """Embeddings and unembedding too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hookpoint:
     """Where activations are read: a module of the subject, by its transformers name, and which side of it."""
 
@@ -19,6 +28,8 @@ class Hookpoint:
     module: str
     side: str
     """input or output."""
+    random: Redrawn | None = None
+    """The subject in which it is read, where that has other weights; None: the subject as it is."""
 
 
 @contextmanager

@@ -45,6 +45,15 @@ def test_an_infinite_norm_is_a_sinks(tmp_path):
     assert (counted.kept.sum(), counted.n_attention_sinks) == (11, 1)
 
 
+def test_a_context_that_the_pass_of_one_subject_dropped_counts_in_none(tmp_path):
+    norms = np.ones((2, 4, 3))
+    norms[0, 1], norms[1, 3], norms[1, 0, 0] = np.nan, np.nan, 11.0
+    folders = [norm_folder(tmp_path / str(number), norm) for number, norm in enumerate(norms)]
+    counted = counted_positions(dict.fromkeys(folders, 1.0), np.zeros((4, 3), dtype=bool), 10.0)
+    assert counted.kept.tolist() == [[False, True, True], [False] * 3, [True] * 3, [False] * 3]
+    assert (counted.n_attention_sinks, counted.n_dropped_contexts) == (1, 2)
+
+
 def test_special_tokens_of_huge_norm_do_not_move_the_median(tmp_path):
     special = np.zeros((10, 4), dtype=bool)
     special[:, :3] = True
