@@ -53,6 +53,8 @@ class Sae:
     decoder_bias: Float[Tensor, " d_out"]
     skip: Float[Tensor, "d_out d_in"] | None = None
     """What of the activation read goes to the reconstruction past the latents (skip transcoders)."""
+    restore: Callable[[Tensor, Tensor], Tensor] | None = None
+    """From a reconstruction and the rows [token, d_in] it is of to one in their scale, where each row is normalised before encoding."""
     signed: bool = False
     """Whether each direction of its file is two latents: latent j above 0 and, at j + width / 2, below (AbsTopK, neurons)."""
     provenance: Mapping[str, Any]
@@ -117,9 +119,10 @@ class Sae:
         sums = torch.nn.functional.embedding_bag(
             firings.latent, self.decoder, offsets, mode="sum", per_sample_weights=firings.activation.to(self.dtype)
         )
+        rows, rebuilt = x.to(device=self.decoder.device, dtype=self.dtype), sums + self.decoder_bias
         if self.skip is not None:
-            sums = sums + x.to(device=self.decoder.device, dtype=self.dtype) @ self.skip.T
-        return sums + self.decoder_bias
+            rebuilt = rebuilt + rows @ self.skip.T
+        return rebuilt if self.restore is None else self.restore(rebuilt, rows)
 
 
 def signed_blocks(encode_block: Callable[[Tensor, slice], Tensor], n: int) -> Callable[[Tensor, slice], Tensor]:
