@@ -23,6 +23,7 @@ from latentry.params import Params, load_params
 from latentry.runtime import device_of, run_stage, use_threads
 from latentry.saes.evaluation import EVALUATION_FILE, held_out_contexts, reconstruction
 from latentry.saes.gate import InUse, gate
+from latentry.saes.hook_names import place_of
 from latentry.store import work
 from latentry.subjects.causal_lm import hookpoints_of, load_subject
 from latentry.subjects.redrawn import subject_digest
@@ -77,11 +78,12 @@ def _gated(job: EncodeJob, params: Params, recorded: dict[str, Any]) -> dict[str
     sae = labelled(job.load_sae(), read)
     held_out = np.flatnonzero(held_out_contexts(read.n_contexts, params.evaluation.contexts / read.n_contexts, params.seed))
     measured = reconstruction(sae, read, held_out, block=job.block_latents, batch_tokens=job.batch_tokens)
+    written = params.subject.hookpoints[sae.writes]
     in_use = InUse(
-        subject=(params.subject.model,),
+        subject=params.known_as(params.subject.model),
         subject_digest=subject_digest(job.model, read.random),
-        module=read.module,
-        side=read.side,
+        reads=place_of(read.module, read.side),
+        writes=place_of(written.module, written.side),
         begins_with_bos=TokenSet(job.tokens).begins_with_bos,
         context=read.context,
     )

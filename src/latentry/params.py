@@ -80,6 +80,11 @@ class Params(Section):
         """The sources of one model, in order."""
         return [variant("models", source["kind"]).Config(**source) for source in self.models[name].sources]
 
+    def known_as(self, name: str) -> tuple[str, ...]:
+        """Every name of a model: its own under `models`, and those of its sources on the hub or on disk."""
+        asked = (getattr(source, "id", None) or getattr(source, "path", None) for source in self.sources(name))
+        return (name, *filter(None, asked))
+
     def run_of(self, client: str) -> ClientRun:
         """How a client is driven."""
         return self.run.clients.get(client, ClientRun())

@@ -1,10 +1,9 @@
 """The first act of `latents@S`: does this SAE fit the activations that it is about to be applied to?
 
-Stops on figures (FVU, L0) and on names (subject, hookpoint): figures alone do not show a chat model or the next layer.
+Stops on figures (FVU, L0) and on names (subject, hookpoints): figures alone do not show a chat model or the next layer.
 Where nothing is recorded, it says which checks it could not make. Baselines are measured and never stopped.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,24 +11,37 @@ from typing import Any
 from latentry.errors import GateError
 from latentry.saes.base import Sae
 from latentry.saes.evaluation import Reconstruction
+from latentry.saes.hook_names import Place, compared, place_of
 
 FVU_FACTOR = 1.5
 """How far above the recorded FVU the measured one may be."""
 L0_RANGE = (0.5, 2.0)
 """How far the measured L0 may be from the declared one, as factors of it."""
 
+_CAUSES = {
+    "hookpoint": "a hookpoint off by one layer, or on the other side of its module",
+    "subject": "another subject: chat for base, another revision or precision",
+    "activation": "an activation function other than in training, such as a TopK read as ReLU, or a threshold that was not loaded",
+    "scaling": "activations of another scale than in training (normalised there, or folded into the weights twice)",
+    "bos": "contexts with BOS where training had none, or the other way about",
+}
+"""Of figures out of bounds, in the order of how often they are the cause."""
+
+_OTHER_NAMES = {"gpt2-small": "gpt2"}
+"""TransformerLens's own names of models, which SAELens files hold."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
-    """The subject and hookpoint that the activations came from."""
+    """The subject and hookpoints that the activations came from."""
 
     subject: Sequence[str]
     """Every name the subject is known by: in params, on the hub, its folder."""
     subject_digest: str | None
-    module: str
-    """Module name of the hookpoint, such as `model.layers.15`."""
-    side: str
-    """`input` or `output` of that module."""
+    reads: Place
+    """Of the activations that the SAE encodes."""
+    writes: Place
+    """Of those that it rebuilds; the same but for transcoders."""
     begins_with_bos: bool
     """Whether every context begins with BOS."""
     context: int
@@ -41,6 +53,8 @@ class _Findings:
     measured: dict[str, Any] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     not_checked: list[str] = field(default_factory=list)
+    ruled_out: set[str] = field(default_factory=set)
+    """Keys of `_CAUSES` that a check of names has ruled out."""
 
 
 def gate(
@@ -57,15 +71,14 @@ def gate(
     found = _Findings(measured={"fvu": measured.fvu, "l0": measured.l0, "n_tokens": measured.n_tokens})
     metadata = sae.provenance.get("metadata") or {}
     at_training = recorded if recorded and recorded.get("n_training_tokens") else metadata
-    _check_fvu(found, max_fvu, at_training.get("fvu"))
-    _check_l0(found, at_training.get("l0"), sae.provenance.get("k"))
     _check_subject(found, metadata, in_use)
-    _check_hookpoint(found, metadata, in_use)
+    _check_hookpoints(found, metadata, in_use)
     _check_contexts(found, metadata, in_use)
-    if found.faults and not sae.baseline:
-        raise GateError(
-            "\n".join([f"SAE {sae.name!r} at hookpoint {sae.hookpoint!r} does not fit:", *(f"  - {fault}" for fault in found.faults)])
-        )
+    n_faults_of_names = len(found.faults)
+    _check_fvu(found, max_fvu, at_training.get("fvu"))
+    _check_l0(found, _declared_l0(at_training, sae.provenance))
+    if found.faults and sae.baseline is None:
+        raise GateError(_said(sae, found, by_figures=len(found.faults) > n_faults_of_names))
     return {
         **found.measured,
         "max_fvu": max_fvu,
@@ -76,36 +89,43 @@ def gate(
     }
 
 
+def _said(sae: Sae, found: _Findings, *, by_figures: bool) -> str:
+    lines = [f"SAE {sae.name!r} at hookpoint {sae.hookpoint!r} does not fit:", *(f"  - {fault}" for fault in found.faults)]
+    if by_figures:
+        causes = [cause for key, cause in _CAUSES.items() if key not in found.ruled_out]
+        lines += ["likely causes:", *(f"  - {cause}" for cause in causes)]
+    if found.not_checked:
+        lines += ["not checked:", *(f"  - {check}" for check in found.not_checked)]
+    return "\n".join(lines)
+
+
 def _check_fvu(found: _Findings, max_fvu: float, recorded: float | None) -> None:
     fvu = found.measured["fvu"]
-    causes = "wrong layer or side, another subject, another scaling of activations or dtype"
     if not fvu <= max_fvu:
-        found.faults.append(
-            f"FVU is {fvu:.3f}, allowed is at most max_fvu = {max_fvu:g} (1 is what predicting the mean gives); likely {causes}"
-        )
+        found.faults.append(f"FVU is {fvu:.3f}, allowed is at most max_fvu = {max_fvu:g} (1 is what predicting the mean gives)")
     if recorded is None:
         found.not_checked.append("FVU against the recorded one: the SAE's files record none")
         return
     found.measured["recorded_fvu"] = recorded
     if fvu > FVU_FACTOR * recorded:
-        found.faults.append(
-            f"FVU is {fvu:.3f}, recorded is {recorded:.3f}, allowed is at most {FVU_FACTOR} times that; likely {causes}, or text far from the training text"
-        )
+        found.faults.append(f"FVU is {fvu:.3f}, recorded is {recorded:.3f}, allowed is at most {FVU_FACTOR} times that")
 
 
-def _check_l0(found: _Findings, recorded: float | None, k: int | None) -> None:
-    stated = recorded if recorded is not None else k
-    if stated is None:
+def _declared_l0(at_training: Mapping[str, Any], provenance: Mapping[str, Any]) -> float | None:
+    """As measured in training, else what its recipe aims at; sae-lens keeps the recipe of a BatchTopK, which it stores as JumpReLU."""
+    recipe = (provenance.get("metadata") or {}).get("training_architecture_details") or {}
+    stated = (at_training.get("l0"), provenance.get("k"), recipe.get("k"), recipe.get("target_l0"))
+    return next((float(value) for value in stated if value is not None), None)
+
+
+def _check_l0(found: _Findings, declared: float | None) -> None:
+    if declared is None:
         found.not_checked.append("L0 against the declared one: the SAE's files declare none")
         return
-    declared = float(stated)
     l0, low, high = found.measured["l0"], L0_RANGE[0] * declared, L0_RANGE[1] * declared
     found.measured["declared_l0"] = declared
     if not low <= l0 <= high:
-        found.faults.append(
-            f"L0 is {l0:.1f}, declared is {declared:.1f}, allowed is {low:.1f} to {high:.1f};"
-            " likely activations of another scale, a threshold that was not loaded, or another hookpoint"
-        )
+        found.faults.append(f"L0 is {l0:.1f}, declared is {declared:.1f}, allowed is {low:.1f} to {high:.1f}")
 
 
 def _check_subject(found: _Findings, metadata: Mapping[str, Any], in_use: InUse) -> None:
@@ -116,6 +136,8 @@ def _check_subject(found: _Findings, metadata: Mapping[str, Any], in_use: InUse)
                 f"the SAE was trained on subject weights {digest[:12]}, in use are {in_use.subject_digest[:12]};"
                 " likely another revision, precision or a fine-tuned model: train the SAE again, or name the subject it belongs to"
             )
+        else:
+            found.ruled_out.add("subject")
         return
     found.not_checked.append("digest of the subject's weights: the SAE's file names none")
     if not named:
@@ -123,31 +145,42 @@ def _check_subject(found: _Findings, metadata: Mapping[str, Any], in_use: InUse)
     elif _short(named) not in {_short(name) for name in in_use.subject}:
         found.faults.append(
             f"the SAE's file names subject {named!r}, in use is {', '.join(map(repr, in_use.subject))};"
-            " likely a chat or base variant of the same model: name the subject it was trained on"
+            " likely a chat or base variant of the same model: name the subject it was trained on; if this is it, give it that name"
+            f" under `models` ({_short(named).replace('.', '-')})"
         )
 
 
 def _short(name: str) -> str:
-    """A model's name without its owner or folder, in lower case."""
-    return name.rstrip("/").rsplit("/", 1)[-1].lower()
+    """A model's name without its owner or folder, in lower case, with `-` for what a name in params cannot hold."""
+    short = name.rstrip("/").rsplit("/", 1)[-1].lower().replace(".", "-")
+    return _OTHER_NAMES.get(short, short)
 
 
-def _check_hookpoint(found: _Findings, metadata: Mapping[str, Any], in_use: InUse) -> None:
-    here = _site(in_use.module, in_use.side)
-    named = metadata.get("hf_hook_name") or metadata.get("hook_name")
+def _check_hookpoints(found: _Findings, metadata: Mapping[str, Any], in_use: InUse) -> None:
+    reads = _check_hookpoint(found, metadata, "", in_use.reads)
+    writes = reads
+    if in_use.writes != in_use.reads or metadata.get("hook_name_out") or metadata.get("hf_hook_name_out"):
+        writes = _check_hookpoint(found, metadata, "_out", in_use.writes)
+    if reads and writes:
+        found.ruled_out.add("hookpoint")
+
+
+def _check_hookpoint(found: _Findings, metadata: Mapping[str, Any], end: str, here: Place) -> bool:
+    """Whether it is the one that the file names; `end` is that of the metadata's keys."""
+    what, knob = ("hookpoint written", "`writes`") if end else ("hookpoint", "`hookpoint`")
+    named = metadata.get(f"hf_hook_name{end}") or metadata.get(f"hook_name{end}")
     if not named:
-        found.not_checked.append("hookpoint: the SAE's file names none")
-        return
-    there = _site(named, metadata.get("hook_side") or "output")
-    if there == here:
-        return
-    if there[0] == here[0] == "module" or "module" not in (there[0], here[0]):
+        found.not_checked.append(f"{what}: the SAE's file names none")
+        return False
+    outcome = compared(place_of(named, metadata.get(f"hook_side{end}")), here)
+    if outcome == "different":
         found.faults.append(
-            f"the SAE's file names hookpoint {named!r}, in use is {in_use.side} of {in_use.module!r};"
-            " FVU alone would not show the next layer: correct `module` or `side` of the hookpoint"
+            f"the SAE's file names {what} {named!r}, in use is {here.side} of {here.name!r}; FVU alone would not show the next layer:"
+            f" correct {knob}, or `module` and `side` of what it names"
         )
-    else:
-        found.not_checked.append(f"hookpoint: the SAE's file names {named!r}, which does not translate to a module of this subject")
+    if outcome == "not known":
+        found.not_checked.append(f"{what}: the SAE's file names {named!r}, which does not translate to a module of this subject")
+    return outcome == "same"
 
 
 def _check_contexts(found: _Findings, metadata: Mapping[str, Any], in_use: InUse) -> None:
@@ -158,24 +191,9 @@ def _check_contexts(found: _Findings, metadata: Mapping[str, Any], in_use: InUse
     elif begins != in_use.begins_with_bos:
         with_or_without = "with" if begins else "without"
         found.faults.append(f"the SAE was trained on contexts {with_or_without} BOS: set `tokens.prepend_bos` to {str(begins).lower()}")
+    else:
+        found.ruled_out.add("bos")
     if longest is None:
         found.not_checked.append("context length: the SAE's file names none")
     elif in_use.context > longest:
         found.faults.append(f"contexts have {in_use.context} tokens, the SAE was trained on {longest}: lower `tokens.context` to that")
-
-
-_LENS = re.compile(r"blocks\.(\d+)\.hook_(resid_pre|resid_post|mlp_out|attn_out)$")
-_BLOCK = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)(?:\.(mlp|self_attn|attn|attention))?$")
-
-
-def _site(name: str, side: str) -> tuple[str, ...]:
-    """A place in a transformer, the same for TransformerLens's names and for module names; the input of a block is the output of the one before."""
-    lens, block = _LENS.match(name), _BLOCK.match(name)
-    if lens:
-        layer, site = int(lens[1]), lens[2]
-        return ("resid", str(layer - (site == "resid_pre"))) if site.startswith("resid") else (site, str(layer))
-    if block and block[2] is None:
-        return "resid", str(int(block[1]) - (side == "input"))
-    if block and side == "output":
-        return ("mlp_out" if block[2] == "mlp" else "attn_out"), block[1]
-    return "module", name, side

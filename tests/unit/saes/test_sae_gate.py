@@ -1,18 +1,21 @@
 """What the gate stops, what it lets pass, and what it says that it could not check."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from latentry.errors import GateError
 from latentry.saes.evaluation import Reconstruction
 from latentry.saes.gate import InUse, gate
+from latentry.saes.hook_names import place_of
 from planted_saes import identity_sae
 
 HERE = InUse(
     subject=("smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"),
     subject_digest="a" * 64,
-    module="model.layers.15",
-    side="output",
+    reads=place_of("model.layers.15", "output"),
+    writes=place_of("model.layers.15", "output"),
     begins_with_bos=False,
     context=128,
 )
@@ -75,23 +78,83 @@ def test_names_of_the_same_place_in_other_conventions_pass():
         assert gate(sae_of(metadata), measured(), HERE, recorded=RECORDED)["passed"]
 
 
+def test_a_models_name_is_known_in_params_letters_and_as_transformer_lens_calls_it():
+    for named, in_use in (("Qwen/Qwen2.5-7B", "qwen2-5-7b"), ("gpt2-small", "openai-community/gpt2"), ("some/Model/", "model")):
+        assert gate(sae_of({"model_name": named}), measured(), replace(HERE, subject=("x", in_use)))["passed"]
+    with pytest.raises(GateError, match=r"give it that name under `models` \(qwen2-5-7b\)"):
+        gate(sae_of({"model_name": "Qwen/Qwen2.5-7B"}), measured(), HERE)
+
+
+TRANSCODER = {**OURS, "hf_hook_name": "model.layers.15.mlp", "hook_side": "input", "hf_hook_name_out": "model.layers.15.mlp"}
+MLP = replace(HERE, reads=place_of("model.layers.15.mlp", "input"), writes=place_of("model.layers.15.mlp", "output"))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "in_use", "said"),
+    [
+        (TRANSCODER, replace(MLP, reads=place_of("model.layers.14.mlp", "input")), "names hookpoint 'model.layers.15.mlp'"),
+        (
+            TRANSCODER,
+            replace(MLP, writes=place_of("model.layers.16.mlp", "output")),
+            "hookpoint written 'model.layers.15.mlp', in use is output",
+        ),
+        (TRANSCODER, replace(MLP, writes=MLP.reads), "hookpoint written 'model.layers.15.mlp', in use is input of .*: correct `writes`"),
+        (
+            {**OURS, "hook_name": "blocks.15.hook_mlp_in", "hook_name_out": "blocks.14.hook_mlp_out", "hf_hook_name": None},
+            MLP,
+            "hookpoint written",
+        ),
+    ],
+)
+def test_a_transcoder_is_stopped_by_either_of_its_hookpoints(metadata, in_use, said):
+    with pytest.raises(GateError, match=said):
+        gate(sae_of(metadata), measured(), in_use, recorded=RECORDED)
+
+
+def test_a_transcoder_at_its_own_hookpoints_passes_and_one_that_names_no_second_says_so():
+    assert gate(sae_of(TRANSCODER), measured(), MLP, recorded=RECORDED)["not_checked"] == []
+    one = {**TRANSCODER, "hf_hook_name_out": None}
+    assert gate(sae_of(one), measured(), MLP, recorded=RECORDED)["not_checked"] == ["hookpoint written: the SAE's file names none"]
+    lens = {"hook_name": "blocks.15.ln2.hook_normalized", "hook_name_out": "blocks.15.hook_mlp_out"}
+    (said,) = (line for line in gate(sae_of(lens), measured(), MLP, recorded=RECORDED)["not_checked"] if line.startswith("hookpoint"))
+    assert "does not translate" in said
+
+
+def test_figures_out_of_bounds_name_the_causes_that_no_name_has_ruled_out():
+    with pytest.raises(GateError) as unnamed:
+        gate(sae_of({}), measured(fvu=0.95), HERE)
+    for cause in ("hookpoint off by one", "another subject", "activation function", "another scale", "BOS"):
+        assert cause in str(unnamed.value).partition("likely causes")[2].partition("not checked")[0]
+    assert "FVU against the recorded one" in str(unnamed.value).partition("not checked")[2]
+    with pytest.raises(GateError) as named:
+        gate(sae_of(OURS), measured(fvu=0.95), HERE, recorded=RECORDED)
+    assert "activation function" in str(named.value)
+    assert not any(cause in str(named.value) for cause in ("off by one", "another subject", "not checked"))
+
+
 def test_with_nothing_recorded_it_says_which_checks_it_could_not_make():
     report = gate(sae_of({}), measured(), HERE)
     assert report["passed"]
     assert [line.split(":")[0] for line in report["not_checked"]] == [
-        "FVU against the recorded one",
-        "L0 against the declared one",
         "digest of the subject's weights",
         "name of the subject",
         "hookpoint",
         "BOS",
         "context length",
+        "FVU against the recorded one",
+        "L0 against the declared one",
     ]
 
 
 def test_k_is_the_declared_l0_where_nothing_else_is():
     with pytest.raises(GateError, match=r"declared is 8\.0"):
         gate(sae_of(OURS, k=8), measured(), HERE)
+
+
+def test_the_recipe_in_its_file_declares_the_l0_of_a_batchtopk_that_is_stored_as_jumprelu():
+    recipe = {**OURS, "training_architecture": "batchtopk", "training_architecture_details": {"k": 8}}
+    with pytest.raises(GateError, match=r"declared is 8\.0"):
+        gate(sae_of(recipe), measured(), HERE)
 
 
 def test_what_was_measured_of_a_sae_from_elsewhere_on_these_activations_declares_nothing():
