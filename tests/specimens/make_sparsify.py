@@ -20,6 +20,12 @@ FORMS = {
 }
 
 
+def untied(pre: torch.Tensor, k: int) -> torch.Tensor:
+    """Rows whose k-th largest is no tie: of equals, which are common in bfloat16, the library takes any."""
+    largest = pre.topk(k + 1, dim=-1).values
+    return largest[:, k - 1] > largest[:, k]
+
+
 @torch.no_grad()
 def main() -> None:
     for form, settings in FORMS.items():
@@ -30,6 +36,8 @@ def main() -> None:
         coder.save_to_disk(folder)
         (folder.parent / "config.json").write_text(json.dumps({"model": "some/model", "dataset": "some/text", "ctx_len": 64}))
         native, x = SparseCoder.load_from_disk(folder), inputs().to(dtype)
+        if form.startswith("topk"):
+            x = x[untied(native.encode(x).pre_acts, native.cfg.k)]
         out = native(x)
         latents = torch.zeros(len(x), WIDTH, dtype=dtype).scatter_(-1, out.latent_indices, out.latent_acts)
         record(HERE / f"sparsify-{form}", x, latents, out.sae_out)

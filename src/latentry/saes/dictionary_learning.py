@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from latentry.errors import ContractError, NumericsError, UnsupportedError
 from latentry.saes.base import Sae
-from latentry.saes.encoders import EncodeBlock, gated, jump, linear, relu
+from latentry.saes.encoders import EncodeBlock, gated, jump, linear, linear_layer, relu
 from latentry.saes.pinned import Format, PinnedConfig, written_hookpoint
 from latentry.saes.tensors import check_width, checked, read_json, read_safetensors, read_torch, whole_number
 
@@ -171,11 +171,11 @@ def _auto_encoder(path: Path, held: Mapping[str, Tensor]) -> Parts:
         )
     if not torch.allclose(norms, torch.ones_like(norms)):
         rows, encoder, bias = rows / norms.unsqueeze(-1), encoder * norms.unsqueeze(-1), bias * norms
-    return linear(encoder.T, bias, relu, shift=held["bias"]), rows.contiguous(), held["bias"]
+    return linear_layer(encoder, bias, relu, shift=held["bias"]), rows.contiguous(), held["bias"]
 
 
 def _auto_encoder_new(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noqa: ARG001
-    encode_block = linear(held["encoder.weight"].T, held["encoder.bias"], relu)
+    encode_block = linear_layer(held["encoder.weight"], held["encoder.bias"], relu)
     return encode_block, held["decoder.weight"].T.contiguous(), held["decoder.bias"]
 
 
@@ -191,13 +191,13 @@ def _gated_auto_encoder(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noq
 
 
 def _top_k(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noqa: ARG001
-    encode_block = linear(held["encoder.weight"].T, held["encoder.bias"], relu, shift=held["b_dec"])
+    encode_block = linear_layer(held["encoder.weight"], held["encoder.bias"], relu, shift=held["b_dec"])
     return encode_block, held["decoder.weight"].T.contiguous(), held["b_dec"]
 
 
 def _batch_top_k(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noqa: ARG001
     activate = jump(held["threshold"].float().expand(len(held["encoder.bias"])))
-    encode_block = linear(held["encoder.weight"].T, held["encoder.bias"], activate, shift=held["b_dec"])
+    encode_block = linear_layer(held["encoder.weight"], held["encoder.bias"], activate, shift=held["b_dec"])
     return encode_block, held["decoder.weight"].T.contiguous(), held["b_dec"]
 
 

@@ -32,6 +32,24 @@ def linear(
     return encode_block
 
 
+def linear_layer(
+    weight: Float[Tensor, "width d_in"],
+    bias: Float[Tensor, " width"],
+    activate: EncodeBlock,
+    *,
+    shift: Float[Tensor, " d_in"] | None = None,
+) -> EncodeBlock:
+    """As `linear`, of a matrix stored and multiplied as torch's linear layers do, which round once where `linear` rounds twice."""
+
+    def encode_block(x: Tensor, block: slice) -> Tensor:
+        import torch
+
+        rows = x if shift is None else x - shift
+        return activate(torch.nn.functional.linear(rows, weight[block], bias[block]), block)
+
+    return encode_block
+
+
 def relu(pre: Tensor, block: slice) -> Tensor:  # noqa: ARG001
     """ReLU."""
     return pre.relu_()

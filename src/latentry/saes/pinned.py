@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from latentry.errors import ContractError, SourceError
 from latentry.hub import snapshot
@@ -34,8 +34,15 @@ class HubFolder(BaseModel):
     """Name on the hub, such as `EleutherAI/sae-pythia-160m-32k`."""
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     """The commit, in full: a branch or tag may mean other weights tomorrow."""
-    path: Annotated[str, Field(pattern=r"^(?!/)(?!.*\.\.).*[^/]$|^$")] = ""
-    """The folder in it that holds the SAE's files, such as `layers.5`; empty: the whole repository."""
+    path: str = ""
+    """The folder in it that holds the SAE's files, such as `layers.5`; empty: the repository's own."""
+
+    @field_validator("path")
+    @classmethod
+    def _inside(cls, path: str) -> str:
+        if path and any(part in ("", ".", "..") for part in path.split("/")):
+            raise ValueError(f"{path!r} is no folder inside the repository; write it as `layers.5` or `a/b`, without a slash at either end")
+        return path
 
 
 class PinnedConfig(SaeConfig):

@@ -21,13 +21,22 @@ if TYPE_CHECKING:
 
 CONFIG_FILE, WEIGHTS_FILE, RUN_FILE = "cfg.json", "sae_weights.safetensors", "runner_cfg.json"
 
-STORED_AS = {
-    "standard": ("standard", "transcoder", "skip_transcoder"),
-    "jumprelu": ("jumprelu", "jumprelu_transcoder", "jumprelu_skip_transcoder"),
-    "batchtopk": ("jumprelu", "jumprelu_transcoder", "jumprelu_skip_transcoder"),
-    "matryoshka_batchtopk": ("jumprelu",),
+ARCHITECTURE_OF = {
+    "standard": "standard",
+    "topk": "topk",
+    "jumprelu": "jumprelu",
+    "gated": "gated",
+    "abstopk": "abstopk",
+    "batchtopk": "jumprelu",
+    "matryoshka_batchtopk": "jumprelu",
+    "transcoder": "transcoder",
+    "skip_transcoder": "skip_transcoder",
+    "batchtopk_transcoder": "jumprelu_transcoder",
+    "batchtopk_skip_transcoder": "jumprelu_skip_transcoder",
+    "jumprelu_transcoder": "jumprelu_transcoder",
+    "jumprelu_skip_transcoder": "jumprelu_skip_transcoder",
 }
-"""The architectures that sae-lens stores a training loss as; any other loss is stored under its own name."""
+"""How sae-lens stores a SAE of each training loss."""
 
 _ENCODER_KEYS = {
     "standard": ("b_enc",),
@@ -176,7 +185,7 @@ def _check_loss(folder: Path, described: Mapping[str, Any], loss: str) -> None:
     """BatchTopK and Matryoshka are stored as JumpReLU: where no file says what was trained, the label in params is all there is."""
     architecture = described["architecture"]
     trained_as = described["metadata"].get("training_architecture") or _run_architecture(folder / RUN_FILE)
-    if architecture not in STORED_AS.get(loss, (loss,)) or trained_as not in (None, loss):
+    if architecture != ARCHITECTURE_OF[loss] or trained_as not in (None, loss):
         raise ContractError(
             f"{folder / CONFIG_FILE}: trained as {trained_as or architecture!r}, stored as {architecture!r}, but params say loss {loss!r};"
             " correct `loss`"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from latentry.errors import ContractError, UnsupportedError
 from latentry.saes.base import Sae
-from latentry.saes.encoders import groupmax, linear, relu
+from latentry.saes.encoders import groupmax, linear_layer, relu
 from latentry.saes.pinned import Format, PinnedConfig, written_hookpoint
 from latentry.saes.tensors import check_width, checked, read_json, read_safetensors, whole_number
 
@@ -53,7 +53,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
     path, described = folder / CONFIG_FILE, _described(config, folder)
     weights = _weights(folder / WEIGHTS_FILE, described, device)
     transcodes, k = bool(described.get("transcode")), described["k"]
-    encode_block = linear(weights["encoder.weight"].T, weights["encoder.bias"], relu, shift=None if transcodes else weights["b_dec"])
+    encode_block = linear_layer(weights["encoder.weight"], weights["encoder.bias"], relu, shift=None if transcodes else weights["b_dec"])
     grouped = described["activation"] == "groupmax"
     return Sae(
         name=name,
