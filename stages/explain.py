@@ -30,7 +30,7 @@ def main(name: str) -> None:
         if not making:
             return
         pool = open_pool(params.clients, params.run_of, params.run.budget, str(device_of(params.run.device)))
-        sae = facts_of(name, getattr(params.saes[name], "width", None), examples)
+        sae = facts_of(name, params.saes[name].n_latents, examples)
         asked = latents_for(read_table(examples, EXAMPLES, "latents.parquet"), read_examples(examples))
         explanations = []
         for explainer, config in params.explainers.items():

@@ -8,11 +8,12 @@ from latentry.saes.base import Firings, Sae
 
 
 class StoredActivations:
-    """Activations in memory, read as training and evaluation read stored ones."""
+    """Activations in memory, read as training and evaluation read stored ones; the last `d_written` columns are what is rebuilt."""
 
-    def __init__(self, x: Tensor, kept: np.ndarray | None = None) -> None:
+    def __init__(self, x: Tensor, kept: np.ndarray | None = None, d_written: int = 0) -> None:
         self._x = x
-        self.n_contexts, n_positions, self.d_in = x.shape
+        self.n_contexts, n_positions, n_columns = x.shape
+        self.d_in, self.d_written = n_columns - d_written, d_written
         self.kept = np.ones((self.n_contexts, n_positions), dtype=bool) if kept is None else kept
 
     def rows(self, contexts: np.ndarray) -> Tensor:

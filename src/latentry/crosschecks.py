@@ -45,7 +45,11 @@ def _subject_faults(params: "Params") -> list[str]:
 
 def _hookpoint_faults(params: "Params") -> Iterator[str]:
     for name, sae in params.saes.items():
-        yield from _unnamed(f"saes.{name}.hookpoint", getattr(sae, "hookpoint", None), "subject.hookpoints", params.subject.hookpoints)
+        read, written = getattr(sae, "hookpoint", None), getattr(sae, "writes", None)
+        yield from _unnamed(f"saes.{name}.hookpoint", read, "subject.hookpoints", params.subject.hookpoints)
+        yield from _unnamed(f"saes.{name}.writes", written, "subject.hookpoints", params.subject.hookpoints)
+        if written is not None and written == read:
+            yield f"saes.{name}.writes: {written!r} is what it reads, `hookpoint`; leave it out, or name another"
 
 
 def _asked_faults(params: "Params") -> Iterator[str]:
@@ -132,9 +136,9 @@ def _latent_faults(params: "Params") -> Iterator[str]:
     asked = params.examples.latents
     largest = 0 if asked == "all" else max(asked) if isinstance(asked, tuple) else asked.last
     for name, sae in params.saes.items():
-        width = getattr(sae, "width", None)
-        if width is not None and largest >= width:
-            yield f"examples.latents: {largest} is no latent of SAE {name!r}, which has 0 to {width - 1}"
+        n = sae.n_latents
+        if n is not None and largest >= n:
+            yield f"examples.latents: {largest} is no latent of SAE {name!r}, which has 0 to {n - 1}"
 
 
 def _size_faults(params: "Params") -> Iterator[str]:

@@ -70,7 +70,7 @@ def _disk_bytes(params: Params, data: Path, n_contexts: int) -> Iterator[tuple[s
         l0 = _l0(sae, data / "saes" / name)
         position = 4 if n_tokens <= 2**32 else 8
         each = position + ITEM_BYTES[params.latents.dtype]
-        yield (data / "latents" / name).as_posix(), None if l0 is None else round(n_tokens * l0 * each) + 8 * getattr(sae, "width", 0)
+        yield (data / "latents" / name).as_posix(), None if l0 is None else round(n_tokens * l0 * each) + 8 * (sae.n_latents or 0)
 
 
 def _d_in(params: Params, data: Path, hookpoint: str) -> int | None:

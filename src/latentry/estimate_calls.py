@@ -100,7 +100,7 @@ def _money(usd: float | None) -> str:
 
 def _count_sae(params: Params, data: Path, sae: str, counts: "CallCounts") -> None:
     asked, examples, planned = _examples(params, data, sae)
-    facts = facts_of(sae, getattr(params.saes[sae], "width", None), data / "examples" / sae)
+    facts = facts_of(sae, params.saes[sae].n_latents, data / "examples" / sae)
     explanations: list[Explanation] = []
     for name, config in params.explainers.items():
         ask = counts.asker(f"explain@{sae} {name}", planned)
@@ -135,7 +135,7 @@ def _examples(params: Params, data: Path, sae: str) -> tuple[list[Any], Mapping[
         examples = read_examples(folder)
         return latents_for(read_table(folder, EXAMPLES, "latents.parquet"), examples), examples, False
     except ContractError:
-        n_latents = params.examples.n_latents or getattr(params.saes[sae], "width", 1000)
+        n_latents = params.examples.n_latents or params.saes[sae].n_latents or 1000
         planned = planned_examples(params, n_latents)
         rows = [{"latent": latent, "rank": latent, "status": Status.OK.value, "detail": ""} for latent in planned]
         return latents_for(pa.Table.from_pylist(rows), planned), planned, True

@@ -114,7 +114,7 @@ def _file_faults(params: Params) -> Iterator[str]:
     for name, config in params.explainers.items():
         if config.kind == "fixed":
             for sae, settings in params.saes.items():
-                facts = SaeFacts(name=sae, width=getattr(settings, "width", None), promoted=dict)
+                facts = SaeFacts(name=sae, width=settings.n_latents, promoted=dict)
                 try:
                     variant("explainers", "fixed").build(config, name, params.seed, None, facts)
                 except ParamsError as error:

@@ -34,6 +34,11 @@ class SaeConfig(VariantConfig):
     writes: str | None = None
     """Name in `subject.hookpoints` of the activations that it rebuilds; none: what it reads. Transcoders have one."""
 
+    @property
+    def n_latents(self) -> int | None:
+        """How many latents it has: its `width`, or twice that where each direction of its file is two; None where params do not say."""
+        return getattr(self, "width", None)
+
 
 class ContrastConfig(VariantConfig):
     """What every contrast source's `Config` has."""

@@ -38,6 +38,8 @@ class Recorded:
         self.random: Redrawn | None = redrawn_in(described)
         """How the subject's weights were redrawn; None: they were not."""
         self.d_in: int = described["d_in"]
+        self.d_written: int = 0
+        """Columns that stand after these in each row, where what another hookpoint gives is read beside this one's."""
         self.dtype: torch.dtype = getattr(torch, described["dtype"])
         """Of what `rows` gives."""
         self.is_stored: bool = described["stored"]

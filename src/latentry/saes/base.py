@@ -185,11 +185,16 @@ def _first_of_equals(values: Tensor, least: Tensor, k: int) -> Tensor:
 
 
 class Activations(Protocol):
-    """Stored activations of one hookpoint, as training and evaluation read them."""
+    """Activations of one hookpoint, stored or running, as training and evaluation read them; for a transcoder, of two."""
 
     @property
     def d_in(self) -> int:
         """Length of one activation."""
+        ...
+
+    @property
+    def d_written(self) -> int:
+        """Length of what a transcoder rebuilds, which stands after what it reads in each row; 0 where a SAE rebuilds what it reads."""
         ...
 
     @property
@@ -202,6 +207,6 @@ class Activations(Protocol):
         """False for special tokens and attention sinks, which are left out everywhere."""
         ...
 
-    def rows(self, contexts: Int[np.ndarray, " context"]) -> Float[Tensor, "token d_in"]:
+    def rows(self, contexts: Int[np.ndarray, " context"]) -> Float[Tensor, "token d_in_and_written"]:
         """The kept positions of those contexts, in the order given."""
         ...

@@ -1,46 +1,33 @@
-"""The knobs of training a SAE, and which of them each loss has. Training itself is `training.py`'s."""
+"""The knobs of training a SAE: those that every loss has, and a block per loss with its own. Training itself is `training.py`'s.
+
+The names are ours; each block says by `settings` what sae-lens is told. Nothing here imports torch.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from latentry.registry import nearest
+
+_Count = Annotated[int, Field(ge=1)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Positive = Annotated[float, Field(gt=0)]
-
-TRAINABLE = ("topk", "jumprelu", "standard")
-"""Losses that can be trained here."""
-
-NEEDED = {"topk": ("k",), "jumprelu": ("l0_coefficient",), "standard": ("l1_coefficient",)}
-"""Knobs without a default, by loss."""
-
-OWN = {
-    "topk": ("k", "aux_coefficient"),
-    "jumprelu": (
-        "l0_coefficient",
-        "sparsity_warm_up",
-        "threshold",
-        "bandwidth",
-        "sparsity_mode",
-        "target_l0",
-        "pre_act_coefficient",
-        "ste_to_input",
-    ),
-    "standard": ("l1_coefficient", "sparsity_warm_up"),
-}
-"""Knobs that only some losses have."""
+_Weight = Annotated[float, Field(ge=0)]
 
 
-class TrainConfig(BaseModel):
-    """How a SAE is trained by sae-lens. Activations are scaled to a mean norm of sqrt(d_in) first, so that
+class Recipe(BaseModel):
+    """How a SAE is trained by sae-lens, whatever its loss. Activations are scaled to a mean norm of sqrt(d_in) first, so that
     coefficients and thresholds mean the same at every hookpoint; the scale is folded into the weights at the end."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     epochs: _Positive
     """Passes over the training tokens; may be a fraction."""
-    batch: Annotated[int, Field(ge=1)] = 1024
+    batch: _Count = 1024
     """Tokens per step."""
     lr: _Positive = 1e-3
     """Adam's learning rate."""
@@ -51,69 +38,225 @@ class TrainConfig(BaseModel):
     lr_decay: _Share = 0.2
     """Share of the steps, the last ones, over which the rate falls to 0."""
     decoder_norm: _Positive = 0.1
-    """Norm of each decoder row at the start; the encoder starts as its transpose."""
+    """Norm of each decoder row at the start; the encoder starts as its transpose (of a transcoder: as other rows of that norm)."""
     centre: bool = True
-    """Start the decoder bias at the mean activation; else at 0."""
-    dead_after: Annotated[int, Field(ge=1)] = 200
+    """Start the decoder bias at the mean activation, else at 0; of what a transcoder reads, take its mean away."""
+    dead_after: _Count = 200
     """Steps without firing after which a latent counts as dead (for the auxiliary and the pre-activation loss)."""
-    shuffle_tokens: Annotated[int, Field(ge=1)] = 65536
+    shuffle_tokens: _Count = 65536
     """Tokens in the mixing buffer; contexts are permuted before."""
     seed: Annotated[int, Field(ge=0)] = 0
     """For SAEs of one recipe that differ in chance alone; joined to the run's seed."""
 
-    k: Annotated[int, Field(ge=1)] | None = None
-    """topk: latents that fire at a token, at most."""
-    aux_coefficient: Annotated[float, Field(ge=0)] | None = None
-    """topk: weight of the loss by which dead latents rebuild what is left; default 1."""
+    def settings(self, n_steps: int) -> dict[str, Any]:  # noqa: ARG002
+        """The loss's own knobs as sae-lens names them, for a training of so many steps."""
+        return {}
 
-    l0_coefficient: Annotated[float, Field(ge=0)] | None = None
-    """jumprelu: weight of the sparsity loss."""
-    sparsity_warm_up: _Share | None = None
-    """jumprelu, standard: share of the steps over which the sparsity coefficient grows from 0; default 0."""
-    threshold: _Positive | None = None
-    """jumprelu: every threshold at the start; default 0.01."""
-    bandwidth: _Positive | None = None
-    """jumprelu: width of the window in which a threshold has a gradient; default 0.05."""
-    sparsity_mode: Literal["step", "tanh", "quadratic"] | None = None
-    """jumprelu: L0 itself, a smooth stand-in for it, or the squared distance to `target_l0`; default step."""
-    target_l0: _Positive | None = None
-    """jumprelu, quadratic: the L0 to come to."""
-    pre_act_coefficient: Annotated[float, Field(ge=0)] | None = None
-    """jumprelu: weight of the loss that pulls dead latents' pre-activations up; default none."""
-    ste_to_input: bool | None = None
-    """jumprelu: whether the sparsity loss also reaches the encoder, and not the thresholds alone; default false."""
-
-    l1_coefficient: Annotated[float, Field(ge=0)] | None = None
-    """standard: weight of the L1 norm of the latents, each times its decoder row's norm."""
-
-    def check(self, loss: str, width: int) -> None:
-        """Refuse knobs that do not fit the loss or the width.
-
-        Raises:
-            ValueError: names the knob, what was found and what is allowed.
-        """
-        faults = [*self._unfit(loss), *self._beyond(width)]
-        if faults:
-            raise ValueError("; ".join(faults))
-
-    def _unfit(self, loss: str) -> list[str]:
-        if loss not in TRAINABLE:
-            return [f"loss {loss!r} cannot be trained here (allowed: {', '.join(TRAINABLE)}); give a `folder` instead of `train`"]
-        special = {knob for knobs in OWN.values() for knob in knobs} - set(OWN[loss])
-        given = sorted(knob for knob in special if getattr(self, knob) is not None)
-        lacking = [knob for knob in NEEDED[loss] if getattr(self, knob) is None]
-        faults = [f"train.{knob}: loss {loss!r} has no such knob (its own are {', '.join(OWN[loss])})" for knob in given]
-        faults += [f"train.{knob}: missing; loss {loss!r} needs it" for knob in lacking]
-        if (self.sparsity_mode == "quadratic") != (self.target_l0 is not None):
-            faults.append("train.target_l0: goes with train.sparsity_mode quadratic, and only with it")
+    def misfits(self, width: int) -> Iterator[tuple[str, str]]:  # noqa: ARG002
+        """Knobs that do not fit each other or the width, with what is allowed."""
         if self.lr_warm_up + self.lr_decay > 1:
-            faults.append(f"train.lr_decay: lr_warm_up + lr_decay is {self.lr_warm_up + self.lr_decay:g}, allowed is at most 1")
-        return faults
+            yield "lr_decay", f"lr_warm_up + lr_decay is {self.lr_warm_up + self.lr_decay:g}, allowed is at most 1"
 
-    def _beyond(self, width: int) -> list[str]:
-        limits = {"k": self.k, "target_l0": self.target_l0}
-        return [
-            f"train.{knob}: {value:g} is above the width; allowed are 1 to {width}"
-            for knob, value in limits.items()
-            if value and value > width
-        ]
+
+class Standard(Recipe):
+    """ReLU, with the L1 norm of the latents as penalty (`standard`)."""
+
+    l1_coefficient: _Weight
+    """Weight of the norm of the latents, each times its decoder row's norm."""
+    lp_norm: _Positive = 1.0
+    """Which norm: 1 is L1; below 1 strong latents are punished less."""
+    sparsity_warm_up: _Share = 0.0
+    """Share of the steps over which the coefficient grows from 0."""
+
+    def settings(self, n_steps: int) -> dict[str, Any]:
+        """As `Recipe`."""
+        warm_up = round(self.sparsity_warm_up * n_steps)
+        return {"l1_coefficient": self.l1_coefficient, "lp_norm": self.lp_norm, "l1_warm_up_steps": warm_up}
+
+
+class Gated(Recipe):
+    """A gate says which latents fire, a second path of the same encoder how much (`gated`)."""
+
+    l1_coefficient: _Weight
+    """Weight of the L1 norm of the gate's path, each latent times its decoder row's norm."""
+    sparsity_warm_up: _Share = 0.0
+    """Share of the steps over which the coefficient grows from 0."""
+
+    def settings(self, n_steps: int) -> dict[str, Any]:
+        """As `Recipe`."""
+        return {"l1_coefficient": self.l1_coefficient, "l1_warm_up_steps": round(self.sparsity_warm_up * n_steps)}
+
+
+class TopK(Recipe):
+    """The k largest latents of each token fire (`topk`); of each direction either sign, by size (`abstopk`)."""
+
+    k: _Count
+    """Latents that fire at a token, at most."""
+    aux_coefficient: _Weight = 1.0
+    """Weight of the loss by which dead latents rebuild what is left."""
+
+    def settings(self, n_steps: int) -> dict[str, Any]:  # noqa: ARG002
+        """As `Recipe`."""
+        return {"k": self.k, "aux_loss_coefficient": self.aux_coefficient}
+
+    def misfits(self, width: int) -> Iterator[tuple[str, str]]:
+        """As `Recipe`."""
+        yield from super().misfits(width)
+        yield from _beyond("k", self.k, width)
+
+
+class BatchTopK(Recipe):
+    """The k largest latents per token, over all tokens of a batch together (`batchtopk`). What it stores is a JumpReLU with the one
+    threshold that it learned, so that a token's latents do not depend on its batch."""
+
+    k: _Positive
+    """Latents that fire at a token, on average."""
+    aux_coefficient: _Weight = 1.0
+    """Weight of the loss by which dead latents rebuild what is left."""
+    threshold_lr: _Share = 0.01
+    """How fast the threshold follows the least activation of a batch. It begins at 0: after fewer than some 5 / threshold_lr steps it
+    is too low, and more than k latents fire."""
+
+    def settings(self, n_steps: int) -> dict[str, Any]:  # noqa: ARG002
+        """As `Recipe`."""
+        return {"k": self.k, "aux_loss_coefficient": self.aux_coefficient, "topk_threshold_lr": self.threshold_lr}
+
+    def misfits(self, width: int) -> Iterator[tuple[str, str]]:
+        """As `Recipe`."""
+        yield from super().misfits(width)
+        yield from _beyond("k", self.k, width)
+
+
+class Matryoshka(BatchTopK):
+    """BatchTopK whose first latents must rebuild the activation by themselves too (`matryoshka_batchtopk`)."""
+
+    widths: Annotated[tuple[_Count, ...], Field(min_length=1)]
+    """How many of the first latents make each inner SAE, ascending and below the width."""
+    aux_per_level: bool = False
+    """Whether dead latents rebuild what their own level left, and not what the whole SAE left; slower."""
+
+    def settings(self, n_steps: int) -> dict[str, Any]:
+        """As `Recipe`; the whole width, which is the last level, is for who knows it to add."""
+        return super().settings(n_steps) | {"matryoshka_widths": [*self.widths], "use_matryoshka_aux_loss": self.aux_per_level}
+
+    def misfits(self, width: int) -> Iterator[tuple[str, str]]:
+        """As `Recipe`."""
+        yield from super().misfits(width)
+        if any(inner >= outer for inner, outer in zip(self.widths, [*self.widths[1:], width], strict=True)):
+            yield "widths", f"is {list(self.widths)}; ascending numbers below the width {width} are allowed"
+
+
+class JumpReLU(Recipe):
+    """Each latent has a threshold of its own, below which it is silent, and which is learned (`jumprelu`)."""
+
+    l0_coefficient: _Weight
+    """Weight of the sparsity loss."""
+    sparsity_warm_up: _Share = 0.0
+    """Share of the steps over which the coefficient grows from 0."""
+    sparsity_mode: Literal["step", "tanh", "quadratic"] = "step"
+    """L0 itself, a smooth stand-in for it, or the squared distance to `target_l0`."""
+    target_l0: _Positive | None = None
+    """quadratic: the L0 to come to."""
+    tanh_scale: _Positive = 4.0
+    """tanh: how steeply it rises with a latent's activation times its decoder row's norm."""
+    threshold: _Positive = 0.01
+    """Every threshold at the start."""
+    bandwidth: _Positive = 0.05
+    """Width of the window in which a threshold has a gradient."""
+    pre_act_coefficient: _Weight | None = None
+    """Weight of the loss that pulls dead latents' pre-activations up; none: there is no such loss."""
+    ste_to_input: bool = False
+    """Whether the sparsity loss also reaches the encoder, and not the thresholds alone."""
+
+    def settings(self, n_steps: int) -> dict[str, Any]:
+        """As `Recipe`."""
+        return {
+            "l0_coefficient": self.l0_coefficient,
+            "l0_warm_up_steps": round(self.sparsity_warm_up * n_steps),
+            "jumprelu_sparsity_loss_mode": self.sparsity_mode,
+            "target_l0": self.target_l0,
+            "jumprelu_tanh_scale": self.tanh_scale,
+            "jumprelu_init_threshold": self.threshold,
+            "jumprelu_bandwidth": self.bandwidth,
+            "pre_act_loss_coefficient": self.pre_act_coefficient,
+            "jumprelu_ste_to_input": self.ste_to_input,
+        }
+
+    def misfits(self, width: int) -> Iterator[tuple[str, str]]:
+        """As `Recipe`."""
+        yield from super().misfits(width)
+        if (self.sparsity_mode == "quadratic") != (self.target_l0 is not None):
+            yield "target_l0", "goes with train.sparsity_mode quadratic, and only with it"
+        yield from _beyond("target_l0", self.target_l0 or 1, width)
+
+
+Loss = Literal[
+    "standard",
+    "gated",
+    "topk",
+    "abstopk",
+    "batchtopk",
+    "matryoshka_batchtopk",
+    "jumprelu",
+    "transcoder",
+    "skip_transcoder",
+    "batchtopk_transcoder",
+    "batchtopk_skip_transcoder",
+    "jumprelu_transcoder",
+    "jumprelu_skip_transcoder",
+]
+"""Training losses, and the labels of SAEs in every comparison. `standard` is L1, and so are `transcoder` and `skip_transcoder`."""
+
+RECIPES: Mapping[str, type[Recipe]] = {
+    "standard": Standard,
+    "gated": Gated,
+    "topk": TopK,
+    "abstopk": TopK,
+    "batchtopk": BatchTopK,
+    "matryoshka_batchtopk": Matryoshka,
+    "jumprelu": JumpReLU,
+    "transcoder": Standard,
+    "skip_transcoder": Standard,
+    "batchtopk_transcoder": BatchTopK,
+    "batchtopk_skip_transcoder": BatchTopK,
+    "jumprelu_transcoder": JumpReLU,
+    "jumprelu_skip_transcoder": JumpReLU,
+}
+"""The knobs of each loss that can be trained here."""
+
+
+def recipe_of(loss: str, width: int, knobs: Any) -> Recipe:
+    """The recipe that `train` holds in params.yaml.
+
+    Raises:
+        ValidationError: every knob that is unknown, missing, wrong, of another loss, or does not fit the width.
+    """
+    block = RECIPES[loss]
+    strangers = [knob for knob in knobs if knob not in block.model_fields] if isinstance(knobs, Mapping) else []
+    faults = [_fault(knob, _strange(knob, loss, block), knobs[knob]) for knob in strangers]
+    try:
+        recipe = block.model_validate({knob: knobs[knob] for knob in knobs if knob not in strangers} if strangers else knobs)
+        faults += [_fault(knob, said, None) for knob, said in recipe.misfits(width)]
+        if not faults:
+            return recipe
+    except ValidationError as error:
+        faults += [InitErrorDetails(type=one["type"], loc=one["loc"], input=one["input"], ctx=one.get("ctx", {})) for one in error.errors()]
+    raise ValidationError.from_exception_data("train", faults)
+
+
+def _strange(knob: str, loss: str, block: type[Recipe]) -> str:
+    own = [name for name in block.model_fields if name not in Recipe.model_fields]
+    if any(knob in other.model_fields for other in RECIPES.values()):
+        return f"loss {loss!r} has no such knob (its own are {', '.join(own)})"
+    return f"unknown key{nearest(knob, block.model_fields)}"
+
+
+def _fault(knob: str, said: str, value: Any) -> InitErrorDetails:
+    return InitErrorDetails(
+        type=PydanticCustomError("knob", "{said}", {"said": said}), loc=(knob,), input=value if value is not None else {}
+    )
+
+
+def _beyond(knob: str, value: float, width: int) -> Iterator[tuple[str, str]]:
+    if value > width:
+        yield knob, f"{value:g} is above the width; allowed are 1 to {width}"

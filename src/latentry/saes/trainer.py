@@ -28,6 +28,11 @@ class Trainer(SAETrainer[TrainingSAE[Any], Any]):
         self._n_kept = 0
         self.curve: list[list[float]] = []
 
+    def _update_pbar(self, step_output: TrainStepOutput, pbar: Any, update_interval: int = 1) -> None:  # noqa: ARG002
+        """sae-lens's bar, at every step and in tokens, as the other stages' are."""
+        pbar.unit, pbar.unit_scale = "tok", True
+        pbar.update(self.cfg.train_batch_size_samples)
+
     def step(self, batch: Tensor) -> TrainStepOutput:
         """One step; raises NumericsError where the loss is seen to be NaN or infinite."""
         output = super().step(batch)

@@ -1,4 +1,4 @@
-"""Trains a SAE on activations with sae-lens, and writes it in the SAELens layout with its loss curve.
+"""Trains a SAE or a transcoder on activations with sae-lens, and writes it in the SAELens layout with its loss curve.
 
 Same activations, recipe and seed on one machine: same bytes, however often it was killed. The process's own random state is left
 as it was.
@@ -9,22 +9,16 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from sae_lens import (
-    JumpReLUTrainingSAEConfig,
-    LoggingConfig,
-    StandardTrainingSAEConfig,
-    TopKTrainingSAEConfig,
-    TrainingSAE,
-)
+from sae_lens import LoggingConfig, TrainingSAE
 from sae_lens.config import SAETrainerConfig
 from sae_lens.constants import SAE_CFG_FILENAME, SAE_WEIGHTS_FILENAME
+from sae_lens.registry import get_sae_training_class
 from sae_lens.saes.sae import SAEMetadata
 from safetensors.torch import save_file
 from torch import Tensor
@@ -35,8 +29,9 @@ from latentry.randomness import rng_for
 from latentry.saes.base import Activations
 from latentry.saes.batches import READ_CONTEXTS, Batches
 from latentry.saes.checkpoint import Checkpoint
-from latentry.saes.recipe import TrainConfig
+from latentry.saes.recipe import Recipe
 from latentry.saes.trainer import Trainer
+from latentry.saes.transcoding import Transcoding, new_transcoder
 
 CURVE_FILE = "loss.csv"
 CURVE_COLUMNS = ("step", "tokens", "loss", "mse", "sparsity", "l0")
@@ -47,7 +42,7 @@ _CURVE_POINTS = 200
 
 
 def train(
-    recipe: TrainConfig,
+    recipe: Recipe,
     *,
     loss: str,
     width: int,
@@ -62,7 +57,7 @@ def train(
     """Train one SAE on those contexts, write it to the folder, and say on how many tokens (repeats counted).
 
     Called again after a kill it goes on, at most `checkpoint_tokens` tokens before where it was. `metadata` goes to cfg.json as it is:
-    model_name, hook_name, hf_hook_name, context_size, prepend_bos.
+    model_name, hook_name, hf_hook_name, context_size, prepend_bos. Of a transcoder, the activations hold what it rebuilds besides.
 
     Raises:
         CorpusError: the contexts hold fewer tokens than one batch.
@@ -76,11 +71,11 @@ def train(
     if not (folder / SAE_WEIGHTS_FILENAME).exists():
         rng = rng_for(seed, f"sae training {recipe.seed}")
         with _torch_seeded(int(rng.integers(2**63)), device):
-            sae = _new_sae(recipe, loss, width, activations.d_in, n_steps, metadata, device)
+            sae = _new_sae(recipe, loss, width, activations, n_steps, metadata, device)
             buffer = max(recipe.batch, min(recipe.shuffle_tokens, n_tokens))
             batches = Batches(activations, contexts, rng, batch=recipe.batch, buffer=buffer)
             curve = _fit(sae, recipe, n_steps, batches, checkpoints, device)
-        _save(sae, curve, folder)
+        _save(sae, loss, curve, folder)
     for checkpoint in checkpoints:
         checkpoint.remove()
     return n_steps * recipe.batch
@@ -96,44 +91,27 @@ def _torch_seeded(seed: int, device: str) -> Iterator[None]:
 
 
 def _new_sae(
-    recipe: TrainConfig, loss: str, width: int, d_in: int, n_steps: int, metadata: Mapping[str, Any], device: str
+    recipe: Recipe, loss: str, width: int, activations: Activations, n_steps: int, metadata: Mapping[str, Any], device: str
 ) -> TrainingSAE[Any]:
-    settings = _config(recipe, loss, n_steps)(
-        d_in=d_in,
-        d_sae=width,
-        device=device,
-        normalize_activations="expected_average_only_in",
-        decoder_init_norm=recipe.decoder_norm,
-        metadata=SAEMetadata(**metadata),
-    )
-    return TrainingSAE.from_dict(settings.to_dict())
-
-
-def _config(recipe: TrainConfig, loss: str, n_steps: int) -> Any:
-    """sae-lens's configuration class of the loss, with the loss's own knobs filled in."""
-    warm_up = round((recipe.sparsity_warm_up or 0) * n_steps)
-    if loss == "topk":
-        return partial(TopKTrainingSAEConfig, **_given(k=recipe.k, aux_loss_coefficient=recipe.aux_coefficient))
-    if loss == "standard":
-        return partial(StandardTrainingSAEConfig, l1_warm_up_steps=warm_up, **_given(l1_coefficient=recipe.l1_coefficient))
-    knobs = _given(
-        l0_coefficient=recipe.l0_coefficient,
-        jumprelu_init_threshold=recipe.threshold,
-        jumprelu_bandwidth=recipe.bandwidth,
-        jumprelu_sparsity_loss_mode=recipe.sparsity_mode,
-        target_l0=recipe.target_l0,
-        pre_act_loss_coefficient=recipe.pre_act_coefficient,
-        jumprelu_ste_to_input=recipe.ste_to_input,
-    )
-    return partial(JumpReLUTrainingSAEConfig, l0_warm_up_steps=warm_up, **knobs)
-
-
-def _given(**knobs: Any) -> dict[str, Any]:
-    return {name: value for name, value in knobs.items() if value is not None}
+    settings: dict[str, Any] = {
+        "d_in": activations.d_in,
+        "d_sae": width,
+        "device": device,
+        "normalize_activations": "expected_average_only_in",
+        "decoder_init_norm": recipe.decoder_norm,
+        "metadata": SAEMetadata(**metadata),
+        **recipe.settings(n_steps),
+    }
+    if activations.d_written:
+        return new_transcoder(loss, d_out=activations.d_written, **settings)
+    if "matryoshka_widths" in settings:
+        settings["matryoshka_widths"] += [width]
+    sae_class, config_class = get_sae_training_class(loss)
+    return sae_class(config_class(**settings))
 
 
 def _fit(
-    sae: TrainingSAE[Any], recipe: TrainConfig, n_steps: int, batches: Batches, checkpoints: Sequence[Checkpoint], device: str
+    sae: TrainingSAE[Any], recipe: Recipe, n_steps: int, batches: Batches, checkpoints: Sequence[Checkpoint], device: str
 ) -> Sequence[Sequence[float]]:
     """From the last checkpoint, or from the start; returns the loss curve."""
     moments, training = checkpoints
@@ -148,7 +126,7 @@ def _fit(
     return trainer.curve
 
 
-def _settings(recipe: TrainConfig, n_steps: int, device: str) -> SAETrainerConfig:
+def _settings(recipe: Recipe, n_steps: int, device: str) -> SAETrainerConfig:
     return SAETrainerConfig(
         total_training_samples=n_steps * recipe.batch,
         train_batch_size_samples=recipe.batch,
@@ -164,37 +142,46 @@ def _settings(recipe: TrainConfig, n_steps: int, device: str) -> SAETrainerConfi
     )
 
 
-def _scale(trainer: Trainer, recipe: TrainConfig, mean: Float[Tensor, " d_in"], mean_norm: float) -> None:
-    """Bring the activations to a mean norm of sqrt(d_in), and start the decoder bias at their mean."""
-    scale = math.sqrt(len(mean)) / mean_norm
-    trainer.activation_scaler.scaling_factor = scale
+def _scale(trainer: Trainer, recipe: Recipe, mean: Float[Tensor, " column"], mean_norms: Float[Tensor, " part"]) -> None:
+    """Bring what is read to a mean norm of sqrt(d_in), and what is rebuilt to its own; centre both."""
+    sae = trainer.sae
+    means = mean.split([sae.cfg.d_in, len(mean) - sae.cfg.d_in][: len(mean_norms)])
+    scales = [math.sqrt(len(part)) / norm for part, norm in zip(means, mean_norms.tolist(), strict=True)]
+    trainer.activation_scaler.scaling_factor = scales[0]
+    if isinstance(sae, Transcoding):
+        sae.written_scale.fill_(scales[1] / scales[0])
     if recipe.centre:
-        trainer.sae.b_dec.data.copy_(mean * scale)
+        sae.b_dec.data.copy_(means[-1] * scales[-1])
+    if recipe.centre and isinstance(sae, Transcoding):
+        sae.read_mean.copy_(means[0] * scales[0])
 
 
 def _moments(
     activations: Activations, contexts: Int[np.ndarray, " context"], checkpoint: Checkpoint
-) -> tuple[Float[Tensor, " d_in"], float]:
-    """The mean activation, and the mean norm of an activation."""
-    sums, so_far = checkpoint.load() or ({"total": torch.zeros(activations.d_in, dtype=torch.float64)}, {"norms": 0.0, "n": 0, "next": 0})
-    total, norms, n, n_kept = sums["total"], so_far["norms"], so_far["n"], so_far["n"]
+) -> tuple[Float[Tensor, " column"], Float[Tensor, " part"]]:
+    """The mean row, and the mean norm of what is read and, where there is such a part, of what is rebuilt."""
+    lengths = [length for length in (activations.d_in, activations.d_written) if length]
+    nothing = {"total": torch.zeros(sum(lengths), dtype=torch.float64), "norms": torch.zeros(len(lengths), dtype=torch.float64)}
+    sums, so_far = checkpoint.load() or (nothing, {"n": 0, "next": 0})
+    total, norms, n, n_kept = sums["total"], sums["norms"], so_far["n"], so_far["n"]
     for start in range(so_far["next"], len(contexts), READ_CONTEXTS):
         rows = activations.rows(contexts[start : start + READ_CONTEXTS]).double().cpu()
         total += rows.sum(dim=0)
-        norms += rows.norm(dim=-1).sum().item()
+        norms += torch.stack([part.norm(dim=-1).sum() for part in rows.split(lengths, dim=-1)])
         n += len(rows)
-        if not math.isfinite(norms):
+        if not bool(norms.isfinite().all()):
             raise NumericsError(
                 "training: NaN or infinity among the activations; check the subject's dtype, or set `activations.non_finite`"
             )
         if n - n_kept >= checkpoint.every:
-            checkpoint.save({"total": total}, {"norms": norms, "n": n, "next": start + READ_CONTEXTS})
+            checkpoint.save({"total": total, "norms": norms}, {"n": n, "next": start + READ_CONTEXTS})
             n_kept = n
     return (total / n).float(), norms / n
 
 
-def _save(sae: TrainingSAE[Any], curve: Sequence[Sequence[float]], folder: Path) -> None:
-    """sae-lens's own files, without what it averages over the whole training or writes in a changing order.
+def _save(sae: TrainingSAE[Any], loss: str, curve: Sequence[Sequence[float]], folder: Path) -> None:
+    """sae-lens's own files, with the loss, which the architecture does not tell, and without what it averages over the whole
+    training or writes in a changing order.
 
     The weights come last: where they stand, the training is over.
     """
@@ -202,6 +189,7 @@ def _save(sae: TrainingSAE[Any], curve: Sequence[Sequence[float]], folder: Path)
     described = sae.cfg.get_inference_sae_cfg_dict() | {"device": "cpu"}
     for misleading in ("l0", "num_dead_features"):
         described["metadata"].pop(misleading, None)
+    described["metadata"]["training_architecture"] = loss
     described["metadata"]["training_architecture_details"].pop("device", None)
     text = json.dumps(described, indent=1, sort_keys=True) + "\n"
     weights = sae.state_dict()

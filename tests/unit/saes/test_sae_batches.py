@@ -66,7 +66,12 @@ class Counting:
     """Activations that count how many tokens were read of them."""
 
     def __init__(self, activations: StoredActivations) -> None:
-        self.d_in, self.n_contexts, self.kept = activations.d_in, activations.n_contexts, activations.kept
+        self.d_in, self.d_written, self.n_contexts, self.kept = (
+            activations.d_in,
+            activations.d_written,
+            activations.n_contexts,
+            activations.kept,
+        )
         self._activations = activations
         self.n_read = 0
 

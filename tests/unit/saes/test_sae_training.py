@@ -11,16 +11,16 @@ from safetensors.torch import save_file
 from latentry.errors import CorpusError, NumericsError
 from latentry.saes import sae_lens
 from latentry.saes.evaluation import reconstruction
-from latentry.saes.recipe import TrainConfig
+from latentry.saes.recipe import JumpReLU, Standard, TopK
 from latentry.saes.training import train
 from planted_saes import StoredActivations, planted_activations
 
 ACTIVATIONS = planted_activations(n_contexts=64, n_positions=32, d_in=16, n_directions=24, n_active=2)
 TRAINING, HELD_OUT = np.arange(56), np.arange(56, 64)
 RECIPES = {
-    "topk": TrainConfig(epochs=8, batch=64, lr=1e-2, k=2, dead_after=50, shuffle_tokens=1024),
-    "jumprelu": TrainConfig(epochs=3, batch=64, lr=1e-2, l0_coefficient=0.1, threshold=0.01, bandwidth=0.05, shuffle_tokens=1024),
-    "standard": TrainConfig(epochs=3, batch=64, lr=1e-2, l1_coefficient=0.5, sparsity_warm_up=0.1, shuffle_tokens=1024),
+    "topk": TopK(epochs=8, batch=64, lr=1e-2, k=2, dead_after=50, shuffle_tokens=1024),
+    "jumprelu": JumpReLU(epochs=3, batch=64, lr=1e-2, l0_coefficient=0.1, threshold=0.01, bandwidth=0.05, shuffle_tokens=1024),
+    "standard": Standard(epochs=3, batch=64, lr=1e-2, l1_coefficient=0.5, sparsity_warm_up=0.1, shuffle_tokens=1024),
 }
 METADATA = {"model_name": "planted", "hf_hook_name": "layers.0", "context_size": 32, "prepend_bos": False}
 
@@ -107,7 +107,12 @@ class Killing:
     """Activations that kill their reader at some of its calls, and count the tokens that were read."""
 
     def __init__(self, activations: StoredActivations, *, at: frozenset[int] = frozenset()) -> None:
-        self.d_in, self.n_contexts, self.kept = activations.d_in, activations.n_contexts, activations.kept
+        self.d_in, self.d_written, self.n_contexts, self.kept = (
+            activations.d_in,
+            activations.d_written,
+            activations.n_contexts,
+            activations.kept,
+        )
         self._activations, self._at = activations, at
         self.n_calls = self.n_read = 0
 
