@@ -47,7 +47,7 @@ def main(name: str) -> None:
             kept=kept_in(activations).astype(np.uint8),
             store=LatentStore.of(latents),
             statistics=read_table(latents, LATENTS, "statistics.parquet", ["latent", "firing_count", "firing_frequency", "peak"]),
-            decoder=lambda: decoder_rows(Path("data/saes", name)),
+            decoder=lambda: decoder_rows(params.named("saes", name), name, Path("data/saes", name)),
             embedded=lambda model, texts: _embedder(params, model).documents(texts),
         )
         with making.open_table("examples.parquet") as write:

@@ -158,7 +158,7 @@ def check_width(path: Path, key: str, found: Any, width: int) -> None:
         ContractError: it is not.
     """
     if found != width:
-        raise ContractError(f"{path}: {key} is {found!r}, but params say width {width}; correct `width`, or name the SAE that has it")
+        raise ContractError(f"{path}: {key} is {found!r}, but params say width {width}; correct `width`")
 
 
 def dtype_of(path: Path, named: str) -> torch.dtype:

@@ -4,22 +4,21 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32
-from safetensors import safe_open
 
 from latentry.contracts import SAE, Contract
 from latentry.errors import ContractError
+from latentry.registry import SaeConfig, variant
 from latentry.store import manifest_digest, read_manifest
 
 
-def decoder_rows(sae: Path) -> Float32[np.ndarray, "latent d_in"]:
-    """The decoder of `data/saes/<S>`, one row per latent.
+def decoder_rows(config: SaeConfig, name: str, sae: Path) -> Float32[np.ndarray, "latent d_out"]:
+    """The decoder of `data/saes/<S>`, of whatever kind and dtype, one row per latent: of a signed SAE one for each direction.
 
     Raises:
-        ContractError: the SAE is not complete.
+        ContractError: the SAE is not complete, or not the one that params describe.
     """
     read_manifest(sae, SAE)
-    with safe_open(sae / "sae_weights.safetensors", framework="np") as weights:
-        return weights.get_tensor("W_dec").astype(np.float32)
+    return variant("saes", config.kind).build(config, name, sae).decoder.float().numpy()
 
 
 def verify_same_tokens(folder: Path, contract: Contract, tokens: Path) -> None:
