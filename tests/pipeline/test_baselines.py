@@ -17,7 +17,13 @@ HOOKPOINTS = {
     "neurons-1": {"module": "model.layers.1.mlp.down_proj", "side": "input"},
 }
 SAES: dict[str, Any] = {
-    "of-redrawn": {"kind": "sae_lens", "hookpoint": "resid-1-random", "width": 48, "loss": "topk", "train": {"epochs": 1, "batch": 256, "k": 4}},
+    "of-redrawn": {
+        "kind": "sae_lens",
+        "hookpoint": "resid-1-random",
+        "width": 48,
+        "loss": "topk",
+        "train": {"epochs": 1, "batch": 256, "k": 4},
+    },
     "random": {"kind": "random", "hookpoint": "resid-1", "width": 48, "k": 4},
     "neurons": {"kind": "neurons", "hookpoint": "neurons-1", "k": 4},
     "rotated": {"kind": "neurons", "hookpoint": "neurons-1", "k": 4, "rotate": True},
@@ -60,9 +66,13 @@ def test_the_redrawn_subject_is_the_one_whose_loss_and_promoted_tokens_are_told(
     clean = evaluations["tiny"]["ce_clean"]
     assert evaluations["random"]["ce_clean"] == evaluations["neurons"]["ce_clean"] == clean
     assert evaluations["of-redrawn"]["ce_clean"] != clean
-    digests = {name: read(project / f"data/saes/{name}/cfg.json")["metadata"]["subject_digest"] for name in ("tiny", "random", "of-redrawn")}
+    digests = {
+        name: read(project / f"data/saes/{name}/cfg.json")["metadata"]["subject_digest"] for name in ("tiny", "random", "of-redrawn")
+    }
     assert digests["tiny"] == digests["random"] != digests["of-redrawn"]
-    promoted = {name: pq.read_table(project / f"data/latents/{name}/statistics.parquet")["promoted"].to_pylist() for name in ("tiny", "neurons")}
+    promoted = {
+        name: pq.read_table(project / f"data/latents/{name}/statistics.parquet")["promoted"].to_pylist() for name in ("tiny", "neurons")
+    }
     assert any(promoted["tiny"])
     assert not any(promoted["neurons"]), "a neuron does not write to the residual stream itself"
 
