@@ -86,7 +86,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
         skip=parts.skip,
         restore=parts.restore,
         signed=parts.signed,
-        provenance=FORMAT.provenance(folder, architecture=parts.architecture, k=parts.k, metadata=parts.metadata)
+        provenance=FORMAT.provenance(folder, architecture=parts.architecture, k=parts.declared_k, metadata=parts.metadata)
         | ({"source": "trained here"} if config.train is not None else {}),
     )
 

@@ -82,6 +82,8 @@ class Parts:
     restore: Callable[[Tensor, Tensor], Tensor] | None
     signed: bool
     is_transcoder: bool
+    declared_k: int | None
+    """As its configuration says, also where it is no TopK: how many latents should fire."""
     metadata: Mapping[str, Any]
 
 
@@ -120,6 +122,7 @@ def read_parts(folder: Path, width: int, loss: str, device: str) -> Parts:
         restore=None if into is None or is_transcoder else _restoring(described),
         signed=signed,
         is_transcoder=is_transcoder,
+        declared_k=described.get("k"),
         metadata=described["metadata"],
     )
 
