@@ -40,7 +40,8 @@ def main(name: str) -> None:
     model, tokens, activations = Path("data/models", params.subject.model), Path("data/tokens"), Path("data/activations", config.hookpoint)
     sae, declared = Path("data/saes", name), params.slice("seed", f"saes.{name}", "evaluation", "gate", "latents", "subject")
     how = {key: getattr(run, key) for key in ("batch_contexts", "batch_tokens", "block_latents", "shard_contexts")}
-    inputs = [model, tokens, activations, sae]
+    written = Path("data/activations", config.writes) if config.writes else None
+    inputs = [model, tokens, activations, sae, *([written] if written else [])]
     with work(Path("data/latents", name), LATENTS, cell=f"latents@{name}", params=declared, inputs=inputs, how=how) as making:
         if not making:
             return
@@ -61,7 +62,7 @@ def main(name: str) -> None:
             **how,
         )
         if not making.has("gate.json"):
-            making.write_json("gate.json", _gated(job, params, recorded))
+            making.write_json("gate.json", _gated(job, written, params, recorded))
         run_job(job, engine=run.engine, workers=run.workers, address=run.ray_address)
         n_activations = merge_segments(making, job.segments, signed=recorded["signed"])
         if not making.has(STATISTICS_FILE):
@@ -73,8 +74,8 @@ def main(name: str) -> None:
         click.echo(f"latents@{name}: {n_activations:,} activations, L0 {measured['l0']:.1f}, dead {measured['dead_fraction']:.1%}")
 
 
-def _gated(job: EncodeJob, params: Params, recorded: dict[str, Any]) -> dict[str, Any]:
-    read = job.load_activations()
+def _gated(job: EncodeJob, beside: Path | None, params: Params, recorded: dict[str, Any]) -> dict[str, Any]:
+    read = job.load_activations(beside)
     sae = labelled(job.load_sae(), read)
     held_out = np.flatnonzero(held_out_contexts(read.n_contexts, params.evaluation.contexts / read.n_contexts, params.seed))
     measured = reconstruction(sae, read, held_out, block=job.block_latents, batch_tokens=job.batch_tokens)

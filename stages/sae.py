@@ -1,6 +1,7 @@
 """Stage `sae@S`: one SAE, trained here or copied from a folder, and measured on contexts kept from training."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -26,19 +27,23 @@ def main(name: str) -> None:
     use_threads(run.threads)
     config, device = params.named("saes", name), device_of(run.device)
     model, tokens, activations = Path("data/models", params.subject.model), Path("data/tokens"), Path("data/activations", config.hookpoint)
+    written = Path("data/activations", config.writes) if config.writes else None
     declared = params.slice("seed", f"saes.{name}", "evaluation", "subject")
     room = variant("saes", config.kind)
     how = {"batch_contexts": run.batch_contexts, "origin": room.origin_digest(config)}
-    with work(Path("data/saes", name), SAE, cell=f"sae@{name}", params=declared, inputs=[model, tokens, activations], how=how) as making:
+    inputs = [model, tokens, activations, *([written] if written else [])]
+    with work(Path("data/saes", name), SAE, cell=f"sae@{name}", params=declared, inputs=inputs, how=how) as making:
         if not making:
             return
         token_set = TokenSet(tokens)
-        read = open_activations(
-            activations, tokens=tokens, model=model, dtype=params.subject.dtype, device=device, batch_contexts=run.batch_contexts
-        )
+        subject_in: dict[str, Any] = {"tokens": tokens, "model": model, "dtype": params.subject.dtype, "device": device}
+        read = open_activations(activations, **subject_in, batch_contexts=run.batch_contexts, written=written)
         held_out = held_out_contexts(read.n_contexts, settings.contexts / read.n_contexts, params.seed)
         metadata = {"model_name": params.subject.model, "subject_digest": subject_digest(model, read.random), "hook_name": read.module}
         metadata |= {"hf_hook_name": read.module, "hook_side": read.side, "context_size": read.context}
+        if config.writes:
+            point = params.subject.hookpoints[config.writes]
+            metadata |= {"hook_name_out": point.module, "hf_hook_name_out": point.module, "hook_side_out": point.side}
         n_trained = room.make(
             config,
             read,

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from latentry.activations.positions import HOOKPOINT_FILE, kept_in, shards_in
+from latentry.errors import ContractError
 from latentry.subjects.hooks import Redrawn
 
 _MAPPED_SHARDS = 64
@@ -80,6 +81,36 @@ class ActivationStore(Recorded):
             torch.index_select(self._mapped(self._shards[shard[first]]), 0, place[first:last], out=found[first:last])
             first = last
         return found
+
+
+class ActivationPair(Recorded):
+    """The activations of one hookpoint, and after them in each row those of another, of the same positions: what a transcoder needs."""
+
+    def __init__(self, folder: Path, written: Path) -> None:
+        """
+        Raises:
+            ContractError: a folder holds no complete activations of this version, or they are not of one run.
+        """
+        super().__init__(folder)
+        self._parts = (ActivationStore(folder), ActivationStore(written))
+        self.d_written = beside(self, self._parts[1])
+
+    def rows(self, contexts: Sequence[int] | np.ndarray) -> Float[Tensor, "token d_in_and_written"]:
+        """As `ActivationStore`, with the columns of both."""
+        return torch.cat([part.rows(contexts) for part in self._parts], dim=-1)
+
+
+def beside(read: Recorded, written: Recorded) -> int:
+    """How many columns stand beside those of a hookpoint where another one's activations are read with them.
+
+    Raises:
+        ContractError: their positions are not the same.
+    """
+    if not np.array_equal(read.kept, written.kept) or read.random != written.random:
+        raise ContractError(
+            f"{written.folder}: other positions or another subject than in {read.folder}; both must be of one run: rerun `dvc repro activations`"
+        )
+    return written.d_in
 
 
 def redrawn_in(described: Mapping[str, Any]) -> Redrawn | None:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, UInt
 from torch import Tensor
 
-from latentry.activations.activation_store import ActivationStore
+from latentry.activations.activation_store import ActivationPair, ActivationStore
 from latentry.activations.opened import open_activations
 from latentry.activations.stream import ActivationStream
 from latentry.engines.base import Tick
@@ -73,8 +73,8 @@ class EncodeJob:
         """The SAE, on the device."""
         return variant("saes", self.config.kind).build(self.config, self.name, self.sae, str(device_of(self.device)))
 
-    def load_activations(self) -> ActivationStore | ActivationStream:
-        """The activations, stored or running."""
+    def load_activations(self, written: Path | None = None) -> ActivationStore | ActivationPair | ActivationStream:
+        """The activations, stored or running; beside them those that a transcoder rebuilds, where their folder is named."""
         return open_activations(
             self.activations,
             tokens=self.tokens,
@@ -82,6 +82,7 @@ class EncodeJob:
             dtype=self.subject_dtype,
             device=device_of(self.device),
             batch_contexts=self.batch_contexts,
+            written=written,
         )
 
     def open(self) -> Callable[[int, Tick], None]:

@@ -4,7 +4,7 @@ It measures and never judges; the gate does. Positions left out (special tokens,
 and keep their clean value when the subject is patched.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +32,10 @@ class Subject(Protocol):
         self, tokens: Int[np.ndarray, "context position"], replace: tuple[str, Callable[[Tensor], Tensor]] | None = None
     ) -> Float[Tensor, "context position_less_1"]:
         """Loss in nats of every token but the first of each context, the hookpoint's activations replaced by a function of them."""
+        ...
+
+    def activations(self, tokens: Int[np.ndarray, "context position"]) -> Mapping[str, Float[Tensor, "context position d_in"]]:
+        """Activations at every hookpoint, by its name."""
         ...
 
 
@@ -92,13 +96,15 @@ def reconstruction(
 ) -> Reconstruction:
     """Measure a SAE on the kept positions of some contexts, in one pass: so many latents at a time, of so many tokens.
 
+    Of a transcoder, error and variance are those of what it rebuilds, which the activations hold besides what it reads.
+
     Raises:
         ContractError: the SAE reads activations of another length.
         CorpusError: those contexts hold no position that is kept, or only equal activations.
         NumericsError: an activation or a reconstruction is NaN or infinite.
         MemoryShortError: one block of latents of one batch does not fit.
     """
-    check_d_in(sae, activations.d_in)
+    check_d_in(sae, activations.d_in, activations.d_written)
     sums = _Sums(sae)
     for start in range(0, len(contexts), _READ_CONTEXTS):
         some = contexts[start : start + _READ_CONTEXTS]
@@ -114,8 +120,8 @@ def reconstruction(
     return sums.result(len(contexts))
 
 
-def check_d_in(sae: Sae, d_in: int) -> None:
-    """The SAE reads activations of that length.
+def check_d_in(sae: Sae, d_in: int, d_written: int = 0) -> None:
+    """The SAE reads activations of that length and, where it is a transcoder, rebuilds some of that other length.
 
     Raises:
         ContractError: it does not; says what each has, and what to correct.
@@ -124,6 +130,12 @@ def check_d_in(sae: Sae, d_in: int) -> None:
         raise ContractError(
             f"SAE {sae.name!r} reads activations of length d_in = {sae.d_in}, hookpoint {sae.hookpoint!r} gives {d_in};"
             f" name the hookpoint that it was trained at, or correct `folder`, under saes.{sae.name} in params.yaml"
+        )
+    given = d_written if sae.writes != sae.hookpoint else d_in
+    if sae.d_out != given:
+        raise ContractError(
+            f"SAE {sae.name!r} rebuilds activations of length d_out = {sae.d_out}, hookpoint {sae.writes!r} gives {given};"
+            f" name what it was trained to rebuild, or correct `folder`, under saes.{sae.name} in params.yaml"
         )
 
 
@@ -138,18 +150,19 @@ class _Sums:
         self._offset: Tensor | None = None
         self._firing_counts = torch.zeros(sae.width, dtype=torch.int64)
 
-    def add(self, x: Float[Tensor, "token d_in"], block: int) -> None:
-        if len(x) == 0:
+    def add(self, rows: Float[Tensor, "token d_in_and_written"], block: int) -> None:
+        if len(rows) == 0:
             return
+        x, rebuilt = rows[:, : self._sae.d_in], rows[:, -self._sae.d_out :]
         firings = self._sae.firings(x, block)
-        exact = x.to(device="cpu", dtype=torch.float64)
+        exact = rebuilt.to(device="cpu", dtype=torch.float64)
         self._offset = exact.mean(dim=0) if self._offset is None else self._offset
         self.squared_error += (exact - self._sae.rebuild(firings, x).cpu().double()).square_().sum().item()
         centred = exact - self._offset
         self._total += centred.sum(dim=0)
         self.squares += centred.square_().sum().item()
         self._firing_counts += firings.latent.bincount(minlength=self._sae.width).cpu()
-        self._n += len(x)
+        self._n += len(rows)
 
     def result(self, n_contexts: int) -> Reconstruction:
         n, firing_counts = self._n, self._firing_counts.numpy()
@@ -173,7 +186,7 @@ def cross_entropy(
     batch_tokens: int,
     batch_contexts: int,
 ) -> CrossEntropy:
-    """The subject's loss on tokens that are not special, with the hookpoint clean, zero, and rebuilt by the SAE.
+    """The subject's loss on tokens that are not special, with the hookpoint that the SAE writes clean, zero, and rebuilt by it.
 
     Raises:
         CorpusError: every token is special.
@@ -181,18 +194,21 @@ def cross_entropy(
         MemoryShortError: one forward pass, or one block of latents of one batch, does not fit.
     """
 
-    def rebuilt(x: Float[Tensor, "token d_in"]) -> Float[Tensor, "token d_in"]:
-        parts = [sae.rebuild(sae.firings(rows, block), rows) for rows in x.split(batch_tokens)]
-        return torch.cat(parts).to(x)
+    def rebuilt(x: Float[Tensor, "token d_in"]) -> Float[Tensor, "token d_out"]:
+        return torch.cat([sae.rebuild(sae.firings(rows, block), rows) for rows in x.split(batch_tokens)])
+
+    def zeros(x: Float[Tensor, "token d_in"]) -> Float[Tensor, "token d_out"]:
+        return x.new_zeros(len(x), sae.d_out)
 
     sums, counted = np.zeros(3), ~special[:, 1:]
     with memory_for("run.batch_contexts", "run.batch_tokens", "run.block_latents"):
         for start in range(0, len(tokens), batch_contexts):
-            rows = slice(start, start + batch_contexts)
-            for which, fill in enumerate((None, torch.zeros_like, rebuilt)):
-                replace = None if fill is None else (sae.hookpoint, _patch(fill, torch.from_numpy(kept[rows])))
-                losses = subject.token_losses(tokens[rows], replace=replace).cpu().double()
-                sums[which] += losses[torch.from_numpy(counted[rows])].sum().item()
+            batch = slice(start, start + batch_contexts)
+            read = None if sae.writes == sae.hookpoint else subject.activations(tokens[batch])[sae.hookpoint]
+            for which, fill in enumerate((None, zeros, rebuilt)):
+                replace = None if fill is None else (sae.writes, _patch(fill, torch.from_numpy(kept[batch]), read))
+                losses = subject.token_losses(tokens[batch], replace=replace).cpu().double()
+                sums[which] += losses[torch.from_numpy(counted[batch])].sum().item()
     if not counted.any():
         raise CorpusError(f"evaluation: all tokens of the {len(tokens)} contexts for cross-entropy are special; take other text")
     clean, zero, with_sae = (sums / counted.sum()).tolist()
@@ -204,11 +220,15 @@ def cross_entropy(
     return CrossEntropy(clean=clean, zero=zero, sae=with_sae)
 
 
-def _patch(fill: Callable[[Tensor], Tensor], kept: Bool[Tensor, "context position"]) -> Callable[[Tensor], Tensor]:
-    def replaced(x: Float[Tensor, "context position d_in"]) -> Float[Tensor, "context position d_in"]:
+def _patch(
+    fill: Callable[[Tensor], Tensor], kept: Bool[Tensor, "context position"], read: Float[Tensor, "context position d_in"] | None
+) -> Callable[[Tensor], Tensor]:
+    """What fills the kept positions is made from what was read, or, where the SAE writes what it reads, from what stands there."""
+
+    def replaced(x: Float[Tensor, "context position d_out"]) -> Float[Tensor, "context position d_out"]:
         mask = kept.to(x.device)
         patched = x.clone()
-        patched[mask] = fill(x[mask])
+        patched[mask] = fill((x if read is None else read)[mask]).to(x)
         return patched
 
     return replaced
