@@ -1,6 +1,6 @@
 """Every SAE format: its configuration refuses unknown keys, and what it loads computes what the library of its format computes.
 
-The oracle for SAELens folders is sae-lens itself, on small SAEs that it saved.
+The answers of the native libraries are in `tests/specimens`, with the scripts that took them.
 """
 
 import json
@@ -11,22 +11,13 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from safetensors.torch import load_file, save_file
 
 from latentry.errors import ContractError, NumericsError, SourceError, UnsupportedError
 from latentry.registry import kinds, variant
-from latentry.saes import sae_lens
-from planted_saes import StoredActivations, dense_of
+from native_saes import ALL, D_IN, ONE_OF_EACH_FILE, WIDTH, Specimen, dense_in_file_order, rewrite
 
-D_IN, WIDTH = 12, 40
-FORMS = {
-    "standard": {},
-    "topk": {"k": 5, "rescale_acts_by_decoder_norm": True},
-    "topk-plain": {"k": 5, "rescale_acts_by_decoder_norm": False},
-    "jumprelu": {},
-    "gated": {},
-    "standard-uncentred": {"apply_b_dec_to_input": False},
-}
+specimens = pytest.mark.parametrize("specimen", ALL.values(), ids=ALL)
+of_each_file = pytest.mark.parametrize("specimen", [ALL[name] for name in ONE_OF_EACH_FILE], ids=ONE_OF_EACH_FILE)
 
 
 @pytest.mark.parametrize("kind", kinds("saes"))
@@ -35,155 +26,278 @@ def test_every_kind_refuses_unknown_keys(kind):
         variant("saes", kind).Config(kind=kind, no_such_knob=1)
 
 
-def saved_by_sae_lens(folder: Path, form: str):
-    """A SAE of random weights, saved and loaded again by sae-lens."""
-    from sae_lens import SAE
-
-    architecture = form.split("-")[0]
-    sae = SAE.from_dict({"architecture": architecture, "d_in": D_IN, "d_sae": WIDTH, "metadata": {"model_name": "tiny"}, **FORMS[form]})
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for name, weight in sae.named_parameters():
-            weight.copy_(torch.randn(weight.shape, generator=generator) * (0.3 if name == "r_mag" else 1))
-    if architecture == "jumprelu":
-        sae.threshold.data.abs_()
-    sae.save_model(folder)
-    return SAE.load_from_disk(folder, device="cpu")
-
-
-def loaded(folder: Path, form: str = "topk", **changes):
-    config = {"kind": "sae_lens", "hookpoint": "resid", "width": WIDTH, "loss": form.split("-")[0], "folder": folder, **changes}
-    return sae_lens.build(sae_lens.Config(**config), form, folder)
+@pytest.mark.parametrize("kind", sorted({specimen.kind for specimen in ALL.values()}))
+def test_every_format_has_one_origin_a_width_and_a_whole_commit(kind):
+    wanted = next(specimen for specimen in ALL.values() if specimen.kind == kind)
+    hub = {"id": "some/saes", "revision": "0" * 40, "path": "layers.1"}
+    assert wanted.config(folder=None, hub=hub).hub.path == "layers.1"
+    for change, said in (
+        ({"folder": None}, "name exactly one"),
+        ({"hub": hub}, "name exactly one"),
+        ({"width": 0}, "greater than or equal to 1"),
+        ({"folder": None, "hub": hub | {"revision": "main"}}, "revision"),
+        ({"folder": None, "hub": hub | {"path": "../others"}}, "no folder inside the repository"),
+    ):
+        with pytest.raises(ValidationError, match=said):
+            wanted.config(**change)
 
 
-@pytest.mark.parametrize("block", [1, 3, 7, WIDTH - 1, WIDTH, 10 * WIDTH])
-@pytest.mark.parametrize("form", FORMS)
-def test_it_computes_what_sae_lens_computes_at_any_block_size(tmp_path, form, block):
-    theirs, ours = saved_by_sae_lens(tmp_path, form), loaded(tmp_path, form)
-    x = 3 * torch.randn(256, D_IN, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected, firings = theirs.encode(x), ours.firings(x, block)
-        found = dense_of(firings, len(x), WIDTH)
-        assert torch.equal(found != 0, expected != 0)
-        assert 0 < (found != 0).float().mean() < 1
-        # float32 sums of 12 products in another order
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(ours.rebuild(firings, x), theirs.decode(expected), rtol=1e-5, atol=1e-4)
-    assert (ours.d_in, ours.width, ours.dtype) == (D_IN, WIDTH, torch.float32)
+@pytest.mark.parametrize("block", [1, 7, WIDTH - 1, 10 * WIDTH])
+@specimens
+def test_it_computes_what_the_native_library_computes_at_any_block_size(specimen: Specimen, block):
+    sae, x, native = specimen.built(), specimen.x, specimen.native
+    firings = sae.firings(x, block)
+    found = dense_in_file_order(sae, firings, len(x))
+    assert torch.equal(found != 0, native["latents"] != 0)
+    # sums of 8 products, and of up to 24, in another order; bfloat16 has 8 bits
+    exact = {"rtol": 1e-5, "atol": 1e-5} if x.dtype == torch.float32 else {"rtol": 2**-7, "atol": 2**-7}
+    torch.testing.assert_close(found, native["latents"], **exact)
+    torch.testing.assert_close(sae.rebuild(firings, x), native["reconstruction"], rtol=exact["rtol"], atol=10 * exact["atol"])
+    assert (sae.d_in, sae.width, sae.dtype) == (D_IN, WIDTH * (2 if sae.signed else 1), x.dtype)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_firings_are_ordered_by_token_and_latent_and_none_is_there_twice(tmp_path, form):
-    saved_by_sae_lens(tmp_path, form)
-    firings = loaded(tmp_path, form).firings(torch.randn(50, D_IN, generator=torch.Generator().manual_seed(3)), 7)
-    places = firings.token * WIDTH + firings.latent
-    assert (places.diff() > 0).all()
+@specimens
+def test_firings_are_ordered_by_token_and_latent_and_none_is_there_twice(specimen: Specimen):
+    sae = specimen.built()
+    firings = sae.firings(specimen.x, 7)
+    assert ((firings.token * sae.width + firings.latent).diff() > 0).all()
     assert (firings.activation != 0).all()
 
 
-@pytest.mark.parametrize("batch", [1, 2, 16])
-@pytest.mark.parametrize("form", FORMS)
-def test_a_row_gives_the_same_latents_in_any_batch(tmp_path, form, batch):
-    saved_by_sae_lens(tmp_path, form)
-    sae = loaded(tmp_path, form)
-    x = torch.randn(33, D_IN, generator=torch.Generator().manual_seed(2))
-    together = dense_of(sae.firings(x, 16), len(x), WIDTH)
-    apart = torch.cat([dense_of(sae.firings(rows, 16), len(rows), WIDTH) for rows in x.split(batch)])
+@pytest.mark.parametrize("batch", [1, 2])
+@specimens
+def test_a_row_gives_the_same_latents_in_any_batch(specimen: Specimen, batch):
+    sae, x = specimen.built(), specimen.x
+    together = dense_in_file_order(sae, sae.firings(x, 16), len(x))
+    apart = torch.cat([dense_in_file_order(sae, sae.firings(rows, 16), len(rows)) for rows in x.split(batch)])
     assert torch.equal(apart != 0, together != 0)
-    torch.testing.assert_close(apart, together, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(apart, together, rtol=1e-5, atol=1e-5)
 
 
-def test_it_encodes_in_the_dtype_of_its_weights(tmp_path):
-    from sae_lens import SAE
-
-    saved_by_sae_lens(tmp_path, "standard")
-    weights = load_file(tmp_path / "sae_weights.safetensors")
-    save_file({name: weight.bfloat16() for name, weight in weights.items()}, tmp_path / "sae_weights.safetensors")
-    sae, x = loaded(tmp_path, "standard"), torch.randn(20, D_IN, generator=torch.Generator().manual_seed(4))
-    firings = sae.firings(x, 16)
-    rebuilt = sae.rebuild(firings, x)
-    assert firings.activation.dtype == rebuilt.dtype == torch.bfloat16
-    with torch.no_grad():
-        expected = SAE.load_from_disk(tmp_path, device="cpu", dtype="bfloat16")(x.bfloat16())
-    # 8 bits of mantissa, sums of up to 40 numbers of size up to 10
-    torch.testing.assert_close(rebuilt.float(), expected.float(), rtol=0.02, atol=0.2)
-
-
-def damage(folder: Path, change) -> None:
-    weights = load_file(folder / "sae_weights.safetensors")
-    change(weights)
-    save_file({name: weight.contiguous() for name, weight in weights.items()}, folder / "sae_weights.safetensors")
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "said"),
-    [
-        (lambda weights: weights.pop("b_enc"), ContractError, r"lacks \['b_enc'\]; found \['W_dec', 'W_enc', 'b_dec'\]"),
-        (
-            lambda weights: weights.update(W_dec=weights["W_dec"].T),
-            ContractError,
-            r"W_dec has shape \(12, 40\), wanted \(40, 12\).*transposed",
-        ),
-        (lambda weights: weights["W_enc"].fill_(float("nan")), NumericsError, "W_enc holds NaN"),
-        (lambda weights: weights.update(b_dec=weights["b_dec"].long()), ContractError, "b_dec is torch.int64"),
-    ],
-)
-def test_damaged_weights_are_named(tmp_path, change, error, said):
-    saved_by_sae_lens(tmp_path, "topk")
-    damage(tmp_path, change)
-    with pytest.raises(error, match=said):
-        loaded(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "said"),
-    [
-        ({"architecture": "temporal"}, UnsupportedError, "'temporal'; supported are gated, jumprelu, standard, topk"),
-        ({"normalize_activations": "layer_norm"}, UnsupportedError, "'layer_norm'; supported is 'none'"),
-        ({"d_sae": 41}, ContractError, "d_sae is 41, but params say width 40"),
-        ({"d_in": None}, ContractError, "d_in is None"),
-        ({"k": None}, ContractError, "k is None, wanted a whole number from 1 to the width 40"),
-        ({"k": 41}, ContractError, "k is 41"),
-        ({"metadata": {"training_architecture": "batchtopk"}}, ContractError, "trained as 'batchtopk'"),
-    ],
-)
-def test_a_configuration_that_cannot_be_followed_is_refused(tmp_path, change, error, said):
-    saved_by_sae_lens(tmp_path, "topk")
-    path = tmp_path / "cfg.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(error, match=said):
-        loaded(tmp_path)
-
-
-def test_a_wrong_loss_label_is_refused_where_the_file_knows_better(tmp_path):
-    saved_by_sae_lens(tmp_path, "jumprelu")
-    assert loaded(tmp_path, "jumprelu", loss="batchtopk").loss == "batchtopk"
-    with pytest.raises(ContractError, match="but params say loss 'topk'"):
-        loaded(tmp_path, "jumprelu", loss="topk")
-
-
-def test_a_pickle_is_refused_and_never_opened(tmp_path):
-    saved_by_sae_lens(tmp_path, "topk")
-    (tmp_path / "sae_weights.safetensors").write_bytes(pickle.dumps({"W_enc": [1.0]}))
-    with pytest.raises(SourceError, match="pickles are never read"):
-        loaded(tmp_path)
-
-
-def test_a_missing_file_or_folder_is_named_with_what_is_there(tmp_path):
-    with pytest.raises(SourceError, match=r"no cfg\.json \(found: no such folder\)"):
-        loaded(tmp_path / "nowhere")
-    (tmp_path / "ae.pt").write_bytes(b"")
-    with pytest.raises(SourceError, match=r"found: \['ae\.pt'\]"):
-        loaded(tmp_path)
-
-
-def test_a_copied_sae_is_its_two_files_and_loads_alike(tmp_path):
-    source, folder = tmp_path / "source", tmp_path / "copy"
-    saved_by_sae_lens(source, "topk")
+@specimens
+def test_a_copy_is_its_own_files_and_a_record_and_loads_alike(specimen: Specimen, tmp_path):
+    room, config, copy, source = variant("saes", specimen.kind), specimen.config(), tmp_path / "copy", specimen.copied(tmp_path)
     (source / "notes.txt").write_text("mine")
-    folder.mkdir()
-    config = sae_lens.Config(kind="sae_lens", hookpoint="resid", width=WIDTH, loss="topk", folder=source)
-    nothing = StoredActivations(torch.zeros(1, 1, D_IN))
-    assert sae_lens.make(config, nothing, np.array([], dtype=int), seed=0, folder=folder, metadata={}, checkpoint_tokens=1) is None
-    assert sorted(path.name for path in folder.iterdir()) == ["cfg.json", "sae_weights.safetensors"]
-    assert torch.equal(loaded(folder).decoder, loaded(source).decoder)
+    copy.mkdir()
+    assert room.make(specimen.config(folder=source), None, None, seed=0, folder=copy, metadata={}, checkpoint_tokens=1) is None
+    assert {path.name for path in copy.iterdir()} <= {"source.json", "cfg.json", "config.json", specimen.weights_file}
+    ours, theirs = specimen.built(copy), specimen.built()
+    assert torch.equal(ours.decoder, theirs.decoder)
+    assert ours.provenance == theirs.provenance | {"source": source.name}
+    assert (room.is_copy(config, copy), room.origin_digest(config)) == (True, ours.provenance["digest"])
+    rewrite(source / specimen.weights_file, lambda held: next(iter(held.values())).add_(1))
+    assert not room.is_copy(specimen.config(folder=source), copy)
+
+
+@specimens
+def test_it_says_where_it_came_from_and_names_no_path_of_this_machine(specimen: Specimen):
+    provenance = specimen.built().provenance
+    assert {"format", "source", "revision", "digest", "licence", "architecture", "metadata"} <= set(provenance)
+    assert str(Path.home()) not in json.dumps(provenance)
+    assert str(specimen.folder.parent) not in json.dumps(provenance)
+
+
+@of_each_file
+def test_weights_in_bfloat16_give_a_decoder_that_numpy_can_hold(specimen: Specimen, tmp_path):
+    folder = specimen.copied(tmp_path)
+    if specimen.weights_file.endswith("npz"):
+        pytest.skip("numpy has no bfloat16")
+    rewrite(folder / specimen.weights_file, lambda held: held.update({name: half(tensor) for name, tensor in held.items()}))
+    exact = specimen.built().decoder
+    found = specimen.built(folder).decoder.float().numpy()
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, exact.numpy(), rtol=2**-7)
+
+
+def half(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.bfloat16() if tensor.is_floating_point() else tensor
+
+
+class Spoiler:
+    """Written to a file when a pickle of it is opened."""
+
+    def __reduce__(self):
+        return exec, ("open('opened', 'w').close()",)
+
+
+def decoder_key(held: dict[str, torch.Tensor]) -> str:
+    return next(name for name in held if name.lower().lstrip("_") in ("w_dec", "decoder.weight"))
+
+
+def encoder_key(held: dict[str, torch.Tensor]) -> str:
+    return next(name for name in held if name.lower().lstrip("_") in ("w_enc", "encoder.weight"))
+
+
+@of_each_file
+def test_a_pickle_is_refused_and_never_opened(specimen: Specimen, tmp_path, monkeypatch):
+    folder = specimen.copied(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (folder / specimen.weights_file).write_bytes(pickle.dumps(Spoiler()))
+    with pytest.raises(SourceError, match=rf"{specimen.weights_file}: .*(never read|cut short)"):
+        specimen.built(folder)
+    assert not (tmp_path / "opened").exists()
+
+
+@of_each_file
+def test_a_file_that_is_cut_short_is_named(specimen: Specimen, tmp_path):
+    folder = specimen.copied(tmp_path)
+    path = folder / specimen.weights_file
+    for share in (0.0, 0.3, 0.9):
+        path.write_bytes((specimen.folder / path.name).read_bytes()[: int(share * path.stat().st_size)])
+        with pytest.raises(SourceError, match=rf"{path.name}: .*download it again"):
+            specimen.built(folder)
+
+
+@of_each_file
+def test_a_missing_tensor_is_named_with_those_that_are_there_and_those_wanted(specimen: Specimen, tmp_path):
+    folder = specimen.copied(tmp_path)
+    rewrite(folder / specimen.weights_file, lambda held: held.pop(encoder_key(held)))
+    with pytest.raises(ContractError, match=r"lacks \['(_?W_enc|w_enc|encoder.weight)'\]; found \[.*\], wanted \[.*\]"):
+        specimen.built(folder)
+
+
+@of_each_file
+def test_a_tensor_that_the_configuration_does_not_speak_of_is_named(specimen: Specimen, tmp_path):
+    folder = specimen.copied(tmp_path)
+    rewrite(folder / specimen.weights_file, lambda held: held.update(W_more=torch.ones(2)))
+    with pytest.raises(ContractError, match=r"holds \['[Ww]_more'\], which its configuration does not speak of; wanted"):
+        specimen.built(folder)
+
+
+@of_each_file
+@pytest.mark.parametrize("key", [encoder_key, decoder_key])
+def test_transposed_matrices_are_told_as_such(specimen: Specimen, tmp_path, key):
+    folder = specimen.copied(tmp_path)
+    rewrite(folder / specimen.weights_file, lambda held: held.update({key(held): held[key(held)].T.contiguous()}))
+    with pytest.raises(ContractError, match=r"has shape \((8, 24|24, 8)\), wanted \((8, 24|24, 8)\); it is stored transposed"):
+        specimen.built(folder)
+
+
+@of_each_file
+def test_weights_that_are_not_numbers_are_named(specimen: Specimen, tmp_path):
+    folder = specimen.copied(tmp_path)
+    rewrite(folder / specimen.weights_file, lambda held: held[decoder_key(held)][0, 0].fill_(float("nan")))
+    with pytest.raises(NumericsError, match=r"holds NaN or infinity, wanted finite numbers"):
+        specimen.built(folder)
+
+
+@of_each_file
+def test_a_width_that_params_do_not_name_and_a_width_of_0_are_told(specimen: Specimen, tmp_path):
+    with pytest.raises(ContractError, match=r"params say width 25; correct `width`"):
+        specimen.built(width=WIDTH + 1)
+    folder = specimen.copied(tmp_path)
+    rewrite(folder / specimen.weights_file, lambda held: held.update({encoder_key(held): torch.ones(0, 0)}))
+    with pytest.raises(ContractError, match=r"shape \(0, 0\)"):
+        specimen.built(folder)
+
+
+def described(folder: Path, change: dict) -> None:
+    path = next(folder / name for name in ("cfg.json", "config.json") if (folder / name).is_file())
+    known = json.loads(path.read_text())
+    path.write_text(
+        json.dumps(known | {key: known.get(key, {}) | value if isinstance(value, dict) else value for key, value in change.items()})
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "said"),
+    [
+        ("sae_lens-topk", {"d_sae": 0}, ContractError, "d_sae is 0, but params say width 24; correct `width`"),
+        ("sae_lens-topk", {"d_in": 9}, ContractError, r"W_enc has shape \(8, 24\), wanted \(9, 24\)"),
+        ("sae_lens-topk", {"d_in": None}, ContractError, "d_in is None, wanted a whole number from 1"),
+        ("sae_lens-topk", {"k": 25}, ContractError, "k is 25, wanted a whole number from 1 to the width 24"),
+        ("sae_lens-topk", {"k": None}, ContractError, "k is None"),
+        ("sae_lens-topk", {"dtype": "int8"}, ContractError, "dtype is 'int8', wanted one of float32, float64, float16, bfloat16"),
+        ("sae_lens-topk", {"metadata": {"training_architecture": "batchtopk"}}, ContractError, "trained as 'batchtopk', stored as 'topk'"),
+        ("sae_lens-topk", {"architecture": "temporal"}, UnsupportedError, r"'temporal' \(its latents depend on the tokens before"),
+        ("sae_lens-topk", {"architecture": "matching_pursuit"}, UnsupportedError, r"whole width at once\); supported are abstopk, gated, "),
+        ("sae_lens-topk", {"normalize_activations": "covariance_whitening"}, UnsupportedError, "supported are 'none', 'layer_norm', "),
+        ("sae_lens-topk", {"normalize_activations": "expected_average_only_in"}, UnsupportedError, "fold it with sae-lens"),
+        (
+            "sae_lens-topk",
+            {"reshape_activations": "heads"},
+            UnsupportedError,
+            "reshape_activations 'heads'; supported are 'none', 'hook_z'",
+        ),
+        ("sae_lens-transcoder", {"d_out": None}, ContractError, "d_out is None"),
+        ("sae_lens-pre-6", {"activation_fn_str": "tanh-relu"}, UnsupportedError, "activation_fn_str 'tanh-relu'; supported are relu, topk"),
+        ("sae_lens-pre-6", {"finetuning_scaling_factor": True}, UnsupportedError, "finetuning_scaling_factor is True; supported is false"),
+        ("sae_lens-pre-6", {"normalize_activations": True}, UnsupportedError, "'expected_average_only_in'"),
+        ("sparsify-topk", {"num_latents": 0, "expansion_factor": 0}, ContractError, "is 0, but params say width 24"),
+        ("sparsify-topk", {"d_in": 9}, ContractError, r"encoder.weight has shape \(24, 8\), wanted \(24, 9\)"),
+        ("sparsify-topk", {"k": 0}, ContractError, "k is 0, wanted a whole number from 1 to the width 24"),
+        ("sparsify-topk", {"activation": "relu"}, UnsupportedError, "activation 'relu'; supported are topk, groupmax"),
+        ("sparsify-topk", {"skip_connection": True}, ContractError, r"lacks \['W_skip'\]"),
+        ("sparsify-skip-transcoder", {"skip_connection": False}, ContractError, r"holds \['W_skip'\]"),
+        ("sparsify-groupmax", {"k": 5}, ContractError, "k is 5, which does not divide the width 24 into groups"),
+        ("dictionary_learning-AutoEncoderTopK", {"trainer": {"dict_size": 0}}, ContractError, "dict_size is 0, but params say width 24"),
+        ("dictionary_learning-AutoEncoderTopK", {"trainer": {"activation_dim": 9}}, ContractError, r"wanted \(24, 9\)"),
+        ("dictionary_learning-AutoEncoderTopK", {"trainer": {"k": 6}}, ContractError, "k is 5, but config.json says 6"),
+        ("dictionary_learning-AutoEncoder", {"trainer": None}, ContractError, "trainer is None, wanted an object"),
+        (
+            "dictionary_learning-AutoEncoder",
+            {"trainer": {"dict_class": "CrossCoder"}},
+            UnsupportedError,
+            "'CrossCoder'; supported are AutoEnc",
+        ),
+        ("dictionary_learning-AutoEncoder", {"trainer": {"dict_class": "IdentityDict"}}, UnsupportedError, "MatryoshkaBatchTopKSAE"),
+        ("dictionary_learning-AutoEncoder", {"trainer": {"dict_class": "JumpReluAutoEncoder"}}, ContractError, r"lacks \['W_dec'"),
+        ("gemma_scope-2", {"architecture": "topk"}, UnsupportedError, "architecture 'topk'; supported is jump_relu"),
+        ("gemma_scope-2", {"affine_connection": True}, ContractError, r"lacks \['affine_skip_connection'\]"),
+        ("gemma_scope-2-transcoder", {"affine_connection": False}, ContractError, r"holds \['affine_skip_connection'\]"),
+        ("jsae-pair-output", {"d_sae": 0}, ContractError, "d_sae is 0, but params say width 24"),
+        ("jsae-pair-output", {"d_in": 9}, ContractError, r"_W_enc_out has shape \(8, 24\), wanted \(9, 24\)"),
+        ("jsae-pair-output", {"architecture": "gated"}, UnsupportedError, "architecture 'gated'; supported are standard"),
+        ("jsae-pair-output", {"activation_fn_str": "tanh-relu"}, UnsupportedError, "'tanh-relu'; supported are topk, relu"),
+        ("jsae-pair-output", {"activation_fn_kwargs": {"k": 0}}, ContractError, "activation_fn_kwargs.k is 0"),
+        (
+            "jsae-pair-output",
+            {"normalize_activations": "layer_norm"},
+            UnsupportedError,
+            "normalize_activations 'layer_norm'; supported are none",
+        ),
+    ],
+)
+def test_a_configuration_that_contradicts_its_weights_or_cannot_be_followed_is_refused(tmp_path, name, change, error, said):
+    specimen = ALL[name]
+    folder = specimen.copied(tmp_path)
+    described(folder, change)
+    with pytest.raises(error, match=said):
+        specimen.built(folder)
+
+
+@of_each_file
+def test_a_missing_file_or_folder_is_named_with_what_is_there(specimen: Specimen, tmp_path):
+    with pytest.raises(SourceError, match=r"no \w+\.\w+ \(found: no such folder\); a \w+ folder holds .*, and pickles are never read"):
+        specimen.built(tmp_path / "nowhere")
+    (tmp_path / "weights.bin").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"found: \['weights\.bin'\]"):
+        specimen.built(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["sae_lens-topk", "sparsify-topk", "dictionary_learning-AutoEncoderTopK", "gemma_scope-2", "jsae-pair-input"]
+)
+@pytest.mark.parametrize(("text", "said"), [("{", "unreadable JSON"), ("[]", "holds a list, wanted an object")])
+def test_a_configuration_that_is_no_json_object_is_named(tmp_path, name, text, said):
+    folder = ALL[name].copied(tmp_path)
+    next(folder.glob("c*.json")).write_text(text)
+    with pytest.raises(ContractError, match=said):
+        ALL[name].built(folder)
+
+
+TRANSCODERS = [name for name in ALL if "transcoder" in name]
+
+
+@pytest.mark.parametrize("name", [name for name in TRANSCODERS if not name.startswith("sae_lens")])
+def test_a_transcoder_is_told_what_it_writes(name):
+    assert (ALL[name].built().hookpoint, ALL[name].built().writes) == ("read", "written")
+    with pytest.raises(ContractError, match="is a transcoder, and params name no `writes`"):
+        ALL[name].built(writes=None)
+
+
+@pytest.mark.parametrize("name", ["sparsify-topk", "dictionary_learning-AutoEncoder", "gemma_scope-2", "jsae-pair-input"])
+def test_a_plain_sae_writes_what_it_reads(name):
+    assert ALL[name].built().writes == "read"
+    with pytest.raises(ContractError, match="is no transcoder, but params say it writes 'written'"):
+        ALL[name].built(writes="written")

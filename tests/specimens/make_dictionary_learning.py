@@ -1,7 +1,7 @@
 """Specimens of dictionary_learning, made and read by it (0.1.0): `load_dictionary` is what its users call.
 
-    pip install --no-deps --target NATIVE dictionary-learning==0.1.0 zstandard
-    PYTHONPATH=NATIVE python tests/specimens/make_dictionary_learning.py
+pip install --no-deps --target NATIVE dictionary-learning==0.1.0 zstandard
+PYTHONPATH=NATIVE python tests/specimens/make_dictionary_learning.py
 """
 
 import json

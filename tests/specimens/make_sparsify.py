@@ -1,7 +1,7 @@
 """Specimens of sparsify, made and read by sparsify itself (eai-sparsify 1.3.3).
 
-    pip install --no-deps --target NATIVE eai-sparsify==1.3.3 natsort schedulefree
-    SPARSIFY_DISABLE_TRITON=1 PYTHONPATH=NATIVE python tests/specimens/make_sparsify.py
+pip install --no-deps --target NATIVE eai-sparsify==1.3.3 natsort schedulefree
+SPARSIFY_DISABLE_TRITON=1 PYTHONPATH=NATIVE python tests/specimens/make_sparsify.py
 """
 
 import json
