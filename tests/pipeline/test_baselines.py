@@ -10,7 +10,7 @@ import yaml
 
 from pipeline.tiny import lay_out, run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 HOOKPOINTS = {
     "resid-1-random": {"module": "model.layers.1", "random": {}},
@@ -26,9 +26,8 @@ SAES: dict[str, Any] = {
     },
     "random": {"kind": "random", "hookpoint": "resid-1", "width": 48, "k": 4},
     "neurons": {"kind": "neurons", "hookpoint": "neurons-1", "k": 4},
-    "rotated": {"kind": "neurons", "hookpoint": "neurons-1", "k": 4, "rotate": True},
 }
-LABELS = {"tiny": None, "of-redrawn": "random_subject", "random": "random", "neurons": "neurons", "rotated": "neurons"}
+LABELS = {"tiny": None, "of-redrawn": "random_subject", "random": "random", "neurons": "neurons"}
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["stored", "streamed"])
