@@ -32,7 +32,10 @@ def _told(folder: Path, place: str) -> dict[str, Any]:
     hookpoint = place.rsplit("/", 1)[-1]
     run = read_json(folder.resolve() / RUN_FILE) if (folder.resolve() / RUN_FILE).is_file() else {}
     found = {"model_name": run.get("model"), "dataset_path": run.get("dataset"), "context_size": run.get("ctx_len")}
-    found |= {"hf_hook_name": hookpoint} if "." in hookpoint else {}
+    if "." in hookpoint:
+        found |= {"hf_hook_name": hookpoint, "hook_side": "output"}
+        if read_json(folder / CONFIG_FILE).get("transcode"):  # from the module's input to its output
+            found |= {"hook_side": "input", "hf_hook_name_out": hookpoint, "hook_side_out": "output"}
     return {key: value for key, value in found.items() if value is not None}
 
 
