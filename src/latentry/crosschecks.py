@@ -50,8 +50,9 @@ def _hookpoint_faults(params: "Params") -> Iterator[str]:
         yield from _unnamed(f"saes.{name}.writes", written, "subject.hookpoints", params.subject.hookpoints)
         if written is not None and written == read:
             yield f"saes.{name}.writes: {written!r} is what it reads, `hookpoint`; leave it out, or name another"
-        points = [params.subject.hookpoints.get(point) for point in (read, written) if point]
-        if None not in points and len({str(point.random) for point in points}) > 1:
+        known = params.subject.hookpoints
+        points = [known[point] for point in (read, written) if point in known]
+        if len({str(point.random) for point in points}) > 1:
             yield f"saes.{name}.writes: {written!r} and {read!r} differ in `random`; name two hookpoints of one subject"
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from latentry.errors import CorpusError, NumericsError
 from latentry.saes import sae_lens
 from latentry.saes.evaluation import reconstruction
-from latentry.saes.recipe import JumpReLU, Standard, TopK
+from latentry.saes.recipe import BatchTopK, Gated, JumpReLU, Matryoshka, Standard, TopK
 from latentry.saes.training import train
 from planted_saes import StoredActivations, planted_activations
 
@@ -129,12 +129,28 @@ MANY = planted_activations(n_contexts=640, n_positions=8, d_in=16, n_directions=
 EVERY = 640
 """Tokens between two checkpoints; 64 contexts, which are read at once, have 512."""
 SHORT = {"lr_warm_up": 0.2, "shuffle_tokens": 600, "epochs": 1.5, "batch": 60, "dead_after": 5}
+_L1 = SHORT | {"lr": 1e-2, "l1_coefficient": 0.5, "sparsity_warm_up": 0.8}
+_JUMP = SHORT | {"lr": 1e-2, "l0_coefficient": 1.0, "sparsity_warm_up": 0.8, "pre_act_coefficient": 0.1}
+_BATCH_TOPK = SHORT | {"lr": 1e-2, "k": 2.5, "threshold_lr": 0.1}
 WITH_STATE = {
     "topk": RECIPES["topk"].model_copy(update=SHORT),
-    "jumprelu": RECIPES["jumprelu"].model_copy(update=SHORT | {"sparsity_warm_up": 0.8, "pre_act_coefficient": 0.1, "l0_coefficient": 1.0}),
-    "standard": RECIPES["standard"].model_copy(update=SHORT | {"sparsity_warm_up": 0.8}),
+    "abstopk": TopK(**SHORT, lr=1e-2, k=2),
+    "batchtopk": BatchTopK(**_BATCH_TOPK),
+    "matryoshka_batchtopk": Matryoshka(**_BATCH_TOPK, widths=(8, 16), aux_per_level=True),
+    "standard": Standard(**_L1),
+    "gated": Gated(**_L1),
+    "jumprelu": JumpReLU(**_JUMP),
+    "transcoder": Standard(**_L1),
+    "batchtopk_transcoder": BatchTopK(**_BATCH_TOPK),
+    "jumprelu_skip_transcoder": JumpReLU(**_JUMP),
 }
-"""Each with all that a step may depend on: warming rates, dead latents, a buffer mixed several times."""
+"""Each with all that a step may depend on: warming rates, dead latents, a learned threshold, a buffer mixed several times."""
+PAIRED = StoredActivations(MANY.rows(np.arange(640)).reshape(640, 8, 16), d_written=6)
+"""The same as what a transcoder reads, and what it rebuilds."""
+
+
+def activations_for(loss):
+    return PAIRED if loss.endswith("transcoder") else MANY
 
 
 def files_in(folder):
@@ -143,7 +159,7 @@ def files_in(folder):
 
 def trained_through_kills(folder, loss, recipe, at):
     """The activations read, after as many attempts as it takes."""
-    killing = Killing(MANY, at=at)
+    killing = Killing(activations_for(loss), at=at)
     for _ in range(len(at) + 1):
         try:
             train_on(folder, loss, recipe, killing)
@@ -168,10 +184,13 @@ def train_on(folder, loss, recipe, activations):
     )
 
 
-@pytest.mark.parametrize("loss", WITH_STATE)
+QUICK = ("topk", "matryoshka_batchtopk", "jumprelu_skip_transcoder")
+
+
+@pytest.mark.parametrize("loss", [pytest.param(loss, marks=() if loss in QUICK else pytest.mark.slow) for loss in WITH_STATE])
 def test_a_training_killed_again_and_again_ends_with_the_same_bytes_and_repeats_little(tmp_path, loss):
     recipe = WITH_STATE[loss]
-    plain = Killing(MANY)
+    plain = Killing(activations_for(loss))
     n_tokens = train_on(tmp_path / "plain", loss, recipe, plain)
     # calls 1 to 10 read for the mean, then 15 in training
     kills = frozenset({2, 6, 12, 13, 17, 22, 30})
