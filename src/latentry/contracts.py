@@ -76,6 +76,8 @@ SAE = Contract(
     others={
         "cfg.json": "SAELens configuration (other formats: their own files)",
         "sae_weights.safetensors": "W_enc [d_in, width], W_dec [width, d_out], b_enc, b_dec, threshold, W_skip [d_out, d_in] (SAELens)",
+        "source.json": "format, source (a folder's name, or the hub id and path), revision, digest of the SAE's files, licence, metadata that"
+        " its place told (SAEs from elsewhere only)",
         "evaluation.json": "loss label, width, d_in, d_out, signed (latent j + width / 2 is latent j below 0), hookpoint, writes (what it"
         " rebuilds), baseline (its name or null), L0, FVU, CE clean, zero, with the SAE and recovered, dead fraction, token counts",
         "loss.csv": "the training curve: step, tokens, loss, mse, sparsity (all of the loss but mse), l0 (training only)",

@@ -76,7 +76,7 @@ def test_arrays_of_objects_are_refused(tmp_path):
     specimen = ALL["gemma_scope-1"]
     folder = specimen.copied(tmp_path)
     np.savez(folder / "params.npz", W_enc=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(SourceError, match="no npz file of arrays .*, and pickles are never read"):
+    with pytest.raises(SourceError, match=r"no npz file of arrays .*, and pickles are never read"):
         specimen.built(folder)
     np.savez(folder / "params.npz", W_enc=np.ones((8, WIDTH), dtype=np.int32))
     with pytest.raises(ContractError, match="W_enc is int32, wanted floating-point numbers"):
