@@ -26,6 +26,12 @@ def test_stored_activations_take_one_pass_and_three_for_cross_entropy():
     assert found.passes == pytest.approx(1 + 3 * 4 / 100)
 
 
+def test_each_subject_that_differs_in_its_weights_takes_a_pass_of_its_own():
+    redrawn = {f"resid-{number}": {"module": "model.layers.1", "random": {"seed": number % 2}} for number in (2, 3, 4)}
+    found = estimated(subject__hookpoints={"resid-1": {"module": "model.layers.1"}, **redrawn})
+    assert found.forward_tokens["activations"] == 3 * 3200
+
+
 def test_without_stored_activations_each_cell_runs_the_subject_itself():
     found = estimated(activations__store=False)
     # 92 contexts train (twice: the mean, then one epoch), 8 are kept for evaluation, at sae and again at the gate

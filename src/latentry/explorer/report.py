@@ -73,7 +73,7 @@ def settings_of(params: Any) -> dict[str, str]:
     entries = (*params.explainers.values(), *params.scorers.values())
     asked = {getattr(entry, role, None) for entry in entries for role in ("client", "judge")}
     models = ", ".join(f"{model} ({name})" for name, model in clients.items() if name in asked)
-    hookpoints = ", ".join(f"{name} ({point.side} of {point.module})" for name, point in params.subject.hookpoints.items())
+    hookpoints = ", ".join(f"{name} ({_place(point)})" for name, point in params.subject.hookpoints.items())
     return {
         "Subject": params.subject.model,
         "Hookpoints": hookpoints,
@@ -84,6 +84,11 @@ def settings_of(params: Any) -> dict[str, str]:
         "Latents asked for": f"{params.examples.n_latents or 'all'} of each SAE",
         "Seed": str(params.seed),
     }
+
+
+def _place(point: Any) -> str:
+    redrawn = f", subject redrawn by seed {point.random.seed}" if point.random else ""
+    return f"{point.side} of {point.module}{redrawn}"
 
 
 def _explainers(sae: str, cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
