@@ -50,7 +50,7 @@ def estimate(params: Params, data: Path = Path("data")) -> Estimate:
 def _forward_tokens(params: Params, n_contexts: int) -> Iterator[tuple[str, int]]:
     context = params.tokens.context
     held_out = min(n_contexts - 1, params.evaluation.contexts)
-    n_subjects = len({point.random for point in params.subject.hookpoints.values()})
+    n_subjects = len({str(point.random) for point in params.subject.hookpoints.values()})
     yield "activations", n_subjects * n_contexts * context
     for name, sae in params.saes.items():
         epochs = getattr(getattr(sae, "train", None), "epochs", None)
