@@ -30,7 +30,7 @@ def main() -> None:
         if making:
             for name, table in compare(grid).items():
                 making.write_table(name, table)
-    write_metrics(OUT, Path("metrics"))
+    write_metrics(OUT, DATA / "saes", Path("metrics"))
     tables = {name: read_table(OUT, COMPARISON, name) for name in COMPARISON.tables}
     write_report(data=DATA, tables=tables, settings=settings_of(params), out=Path("report/index.html"))
     click.echo(

@@ -115,7 +115,8 @@ def _sae(data: Path, name: str, loss: str, width: int, rng: np.random.Generator)
         "n_tokens": 250_000,
         "baseline": None,
     }
-    curve = "tokens,loss\n" + "".join(f"{n * 10_000},{1.0 / (n + 1):.4f}\n" for n in range(24))
+    points = "".join(f"{n + 1},{n * 10_000},{1.0 / (n + 1):.4f},{0.5 / (n + 1):.4f},{0.5 / (n + 1):.4f},32\n" for n in range(24))
+    curve = "step,tokens,loss,mse,sparsity,l0\n" + points
     others = {"evaluation.json": json.dumps(row), "loss.csv": curve, "cfg.json": "{}"}
     _folder(data / "saes" / name, contracts.SAE, f"sae@{name}", {}, {}, others, inputs=(data / "tokens",))
     return row

@@ -1,8 +1,10 @@
-"""The comparison's tables as the flat rows that `plots.py` draws, for all who draw: the summary, the report, the tracker.
+"""The comparison's tables and the training curves as the flat rows that are drawn, for all who draw: the summary, the report, the tracker.
 
 Rows without the number that is drawn are left out, never zero.
 """
 
+import csv
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -46,3 +48,26 @@ def latent_rows(latents: pa.Table, cells: pa.Table, saes: pa.Table) -> list[dict
             about = {name: of[row["sae"]][name] for name in ("loss", "width")}
             rows.append({**about, **{name: row[name] for name in kept}, "metric": metric, "score": score})
     return rows
+
+
+def training_rows(folder: Path, saes: pa.Table) -> list[dict[str, Any]]:
+    """The loss curves of the SAEs that were trained here, from their folders under `folder`; others have none.
+
+    `value` is what was trained on; it and `mse`, its part that is squared error per token, are of activations scaled to a mean norm of
+    sqrt(d_in). `loss` is the loss's name, as everywhere.
+    """
+    rows = []
+    for sae in sae_rows(saes):
+        path = folder / sae["sae"] / "loss.csv"
+        for point in _points(path) if path.is_file() else ():
+            about = {name: sae[name] for name in ("sae", "loss", "width")}
+            rows.append(
+                about
+                | {"tokens": int(point["tokens"]), **{name: float(point[name]) for name in ("mse", "l0")}, "value": float(point["loss"])}
+            )
+    return rows
+
+
+def _points(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

@@ -109,6 +109,15 @@ def test_a_run_holds_size_loss_scores_with_intervals_null_and_lift(published):
     assert run.data.tags["complete"] == "true"
 
 
+def test_a_run_holds_the_training_curve_of_its_sae_by_tokens(published):
+    root, _ = published
+    run = runs_of(root)["topk-1k/lexical"]
+    history = {name: client_of(root).get_metric_history(run.info.run_id, f"training/{name}") for name in ("loss", "mse", "l0")}
+    assert [point.step for point in history["loss"]] == [n * 10_000 for n in range(24)]
+    assert [point.value for point in history["loss"]][:2] == [1.0, 0.5]
+    assert (history["mse"][1].value, history["l0"][1].value) == (0.25, 32)
+
+
 def test_all_cells_have_the_same_params(published):
     cells = runs_of(published[0], "tags.kind = 'cell'").values()
     assert len({tuple(sorted(run.data.params)) for run in cells}) == 1

@@ -1,6 +1,6 @@
 """The few numbers that stand in git: `metrics/summary.json` for `dvc metrics` and `dvc exp show`, and flat rows for plots.
 
-Made from the comparison's tables alone, rounded, and the same bytes for the same tables.
+Made from the comparison's tables and the loss curves alone, rounded, and the same bytes for the same inputs.
 """
 
 import json
@@ -14,19 +14,21 @@ from latentry.atomic import write_atomic
 from latentry.comparison.cells import CELLS_TABLE
 from latentry.comparison.tables import SAES_TABLE
 from latentry.contracts import COMPARISON
-from latentry.plot_rows import headline_rows, sae_rows, score_rows
+from latentry.plot_rows import headline_rows, sae_rows, score_rows, training_rows
 from latentry.store import read_table
 
 _QUALITY = ("l0", "fvu", "ce_recovered", "dead_fraction", "width")
 _DIGITS = 4
 
 
-def write_metrics(comparison: Path, metrics: Path) -> None:
-    """Write `summary.json` and `plots/{scores,saes}.json` under a folder, from a complete comparison's folder."""
+def write_metrics(comparison: Path, trained: Path, metrics: Path) -> None:
+    """Write `summary.json` and `plots/{scores,saes,training}.json` under a folder, from a complete comparison's folder and that of
+    the SAEs, which hold their loss curves."""
     cells, saes = (read_table(comparison, COMPARISON, name) for name in (CELLS_TABLE, SAES_TABLE))
     _write(metrics / "summary.json", summary_of(cells, saes))
     _write(metrics / "plots" / "scores.json", [_rounded(row) for row in score_rows(cells, saes)])
     _write(metrics / "plots" / "saes.json", [_rounded(row) for row in sae_rows(saes)])
+    _write(metrics / "plots" / "training.json", training_rows(trained, saes))
 
 
 def summary_of(cells: pa.Table, saes: pa.Table) -> dict[str, Any]:

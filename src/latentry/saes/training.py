@@ -39,6 +39,7 @@ CHECKPOINT_FILES = ("moments.safetensors", "checkpoint.safetensors")
 """Of the passes over the activations: their mean and norm, and the training. They are gone when it is over."""
 
 _CURVE_POINTS = 200
+"""At most, the last step's among them."""
 
 
 def train(
@@ -116,7 +117,7 @@ def _fit(
     """From the last checkpoint, or from the start; returns the loss curve."""
     moments, training = checkpoints
     settings = _settings(recipe, n_steps, device)
-    trainer = Trainer(settings, sae, batches, checkpoint=training, curve_every=max(1, n_steps // _CURVE_POINTS))
+    trainer = Trainer(settings, sae, batches, checkpoint=training, curve_every=math.ceil(n_steps / (_CURVE_POINTS - 1)))
     found = training.load()
     if found:
         trainer.resume(*found)

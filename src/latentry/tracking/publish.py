@@ -209,6 +209,9 @@ def _make(client: "MlflowClient", experiment_id: str, record: RunRecord, tags: M
         params=[Param(name, value) for name, value in record.params.items()],
         tags=[RunTag(name, value) for name, value in more.items()],
     )
+    if record.curve:
+        points = [Metric(name, value, now, step) for step, values in record.curve for name, value in values.items()]
+        client.log_batch(run_id, metrics=points)
     if record.inputs:
         client.log_inputs(run_id, datasets=_datasets(record.inputs))
     with _files(record) as folder:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from latentry import contracts
-from latentry.plot_rows import column_of, latent_rows
+from latentry.plot_rows import column_of, latent_rows, training_rows
 from latentry.store import read_table
 from latentry.tracking import identity
 from latentry.tracking.artifacts import write_cell_files, write_comparison_files
@@ -54,6 +54,8 @@ class RunRecord:
     identity: str
     params: Mapping[str, str]
     metrics: Mapping[str, float]
+    curve: Sequence[tuple[int, Mapping[str, float]]]
+    """Metrics that have one value after another: of the SAE's training, by tokens trained on."""
     tags: Mapping[str, str]
     tables: tuple[str, ...]
     """Files that the page shows as tables."""
@@ -73,6 +75,8 @@ class Results:
     latents: pa.Table
     latent_rows: Sequence[Mapping[str, Any]]
     """The latents that have a score, as plots draw them."""
+    training_rows: Sequence[Mapping[str, Any]]
+    """The loss curves, likewise."""
 
     @property
     def data(self) -> Path:
@@ -95,6 +99,7 @@ def read_results(here: Path) -> Results:
         cells=tables["cells.parquet"].to_pylist(),
         latents=tables["latents.parquet"],
         latent_rows=latent_rows(tables["latents.parquet"], tables["cells.parquet"], tables["saes.parquet"]),
+        training_rows=training_rows(here / "data" / "saes", tables["saes.parquet"]),
     )
 
 
@@ -152,6 +157,7 @@ def _cell_record(results: Results, study: Study, pair: tuple[str, str], comparis
         identity=digest,
         params=params,
         metrics=_metrics(row, cells) | cost,
+        curve=_curve(results, sae),
         tags=tags,
         tables=("interpretations.json",),
         inputs=_inputs(results.lock, stages),
@@ -185,6 +191,12 @@ def _metrics(row: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> dict
         found |= {name: cell["mean"]} | {f"{name}_{stat}": cell[stat] for stat in _STATS}
     found |= {f"sae/{name}": row[name] for name in ("fvu", "l0", "ce_recovered", "dead_fraction")}
     return {name: round(float(value), _DIGITS) for name, value in found.items() if value is not None and math.isfinite(value)}
+
+
+def _curve(results: Results, sae: str) -> list[tuple[int, dict[str, float]]]:
+    shown = {"loss": "value", "mse": "mse", "l0": "l0"}
+    mine = [row for row in results.training_rows if row["sae"] == sae]
+    return [(row["tokens"], {f"training/{name}": row[column] for name, column in shown.items()}) for row in mine]
 
 
 def _reply_keys(data: Path, sae: str, explainer: str, scorers: Sequence[str]) -> list[str]:
@@ -237,6 +249,7 @@ def _comparison_record(results: Results, study: Study) -> RunRecord:
         kind="comparison",
         identity=digest,
         params=params,
+        curve=(),
         metrics={"comparison/n_saes": float(len(results.saes)), "comparison/n_cells": float(len(results.cells))},
         tags={"comparison": digest, "mlflow.note.content": note},
         tables=(),

@@ -212,14 +212,28 @@ def test_metrics_in_git_hold_rounded_headlines_and_are_the_same_bytes_twice(data
         with work(tmp_path / name, COMPARISON, cell=name, params={}) as making:
             for table, rows in compare(grid_of(data)).items():
                 making.write_table(table, rows)
-        write_metrics(tmp_path / name, tmp_path / f"metrics-{name}")
+        write_metrics(tmp_path / name, data / "saes", tmp_path / f"metrics-{name}")
     one, two = (tmp_path / f"metrics-{name}" for name in ("one", "two"))
     files = sorted(path.relative_to(one) for path in one.rglob("*.json"))
-    assert [path.as_posix() for path in files] == ["plots/saes.json", "plots/scores.json", "summary.json"]
+    assert [path.as_posix() for path in files] == ["plots/saes.json", "plots/scores.json", "plots/training.json", "summary.json"]
     assert all((one / path).read_bytes() == (two / path).read_bytes() for path in files)
     found = json.loads((one / "summary.json").read_text())["topk-1k"]
     assert found["quality"] == {"l0": 32.0, "fvu": 0.25, "ce_recovered": 0.9, "dead_fraction": 0.1, "width": 1024}
     assert found["scores"] == {"lexical": {"embedding": {"score": 0.6889, "lift": 0.1857}, "fuzzing": {"score": 0.5}}}
+
+
+def test_the_training_curves_of_all_saes_stand_in_one_file_of_flat_rows(data, tmp_path):
+    with work(tmp_path / "one", COMPARISON, cell="one", params={}) as making:
+        for table, rows in compare(grid_of(data)).items():
+            making.write_table(table, rows)
+    curve = "step,tokens,loss,mse,sparsity,l0\n4,1024,0.75,0.5,0.25,31.5\n8,2048,0.5,0.25,0.25,32\n"
+    (data / "saes" / "topk-2k" / "loss.csv").write_text(curve)  # the others come from elsewhere
+    write_metrics(tmp_path / "one", data / "saes", tmp_path / "metrics")
+    about = {"sae": "topk-2k", "loss": "topk", "width": 2048}
+    assert json.loads((tmp_path / "metrics/plots/training.json").read_text()) == [
+        about | {"tokens": 1024, "value": 0.75, "mse": 0.5, "l0": 31.5},
+        about | {"tokens": 2048, "value": 0.5, "mse": 0.25, "l0": 32.0},
+    ]
 
 
 def test_rows_for_plots_hold_every_scored_cell_and_latent(data):
