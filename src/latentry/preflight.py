@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from latentry.errors import ContractError, LatentryError, ParamsError
 from latentry.explainers.base import SaeFacts
@@ -60,31 +61,28 @@ def _corpus_faults(params: Params) -> Iterator[str]:
 
 def _sae_faults(params: Params, not_checked: list[str]) -> Iterator[str]:
     for name, sae in params.saes.items():
-        folder = getattr(sae, "folder", None)
-        if folder is not None and not Path(folder).is_dir():
+        folder, distant = getattr(sae, "folder", None), getattr(sae, "hub", None) or getattr(sae, "pretrained", None)
+        if distant is not None:
+            not_checked.append(f"saes.{name}: its files are fetched from the hub by `dvc repro sae@{name}`, and looked at then")
+        elif folder is not None and not Path(folder).is_dir():
             yield f"saes.{name}.folder: {folder} is not there; name a folder that holds the SAE's files"
         elif folder is not None:
-            yield from _context_faults(params, name, Path(folder), not_checked)
-            yield from _folder_faults(name, sae)
+            yield from _folder_faults(params, name, sae, not_checked)
 
 
-def _folder_faults(name: str, sae: SaeConfig) -> Iterator[str]:
-    """A SAE's folder that cannot be used, or that is no longer what was copied from it."""
+def _folder_faults(params: Params, name: str, sae: SaeConfig, not_checked: list[str]) -> Iterator[str]:
+    """A SAE's folder that cannot be used, does not fit the tokens, or is no longer what was copied from it."""
     room, copied = variant("saes", sae.kind), Path("data/saes", name)
     try:
-        room.check_folder(sae)
+        yield from _context_faults(params, name, room.check_folder(sae), not_checked)
         if (copied / "manifest.json").is_file() and not room.is_copy(sae, copied):
             yield f"saes.{name}.folder: changed since it was copied to {copied}, which is what is read; `dvc repro --force sae@{name}` copies it again"
     except LatentryError as error:
         yield f"saes.{name}.folder: {error}"
 
 
-def _context_faults(params: Params, name: str, folder: Path, not_checked: list[str]) -> Iterator[str]:
+def _context_faults(params: Params, name: str, recorded: Mapping[str, Any], not_checked: list[str]) -> Iterator[str]:
     """A SAE applied to other contexts than it was trained on: with or without BOS, or longer ones."""
-    try:
-        recorded = json.loads((folder / "cfg.json").read_text(encoding="utf-8")).get("metadata") or {}
-    except (OSError, ValueError, AttributeError):
-        return  # the stage that reads the folder says what is wrong with it
     begins, context = recorded.get("prepend_bos"), recorded.get("context_size")
     if begins is None or params.tokens.prepend_bos is None:
         not_checked.append(

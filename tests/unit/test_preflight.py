@@ -16,6 +16,7 @@ from latentry.errors import ParamsError
 from latentry.models.random import Config, build
 from latentry.params import Params, parse_params
 from latentry.preflight import Found, check, mend_lock
+from native_saes import ALL, WIDTH
 from planted_folders import finish
 from small_params import small_params
 
@@ -194,6 +195,21 @@ def test_a_saes_folder_is_looked_at_before_any_work_and_named_as_the_user_named_
     recorded_again = recorded("mine", prepend_bos=False)
     (Path("mine") / "sae_weights.safetensors").unlink()
     assert "no sae_weights.safetensors" in found(saes=recorded_again).faults[0]
+
+
+@pytest.mark.parametrize(("trained_on", "faulty"), [(16, True), (64, False)])
+def test_what_the_files_beside_a_sae_of_any_format_say_of_its_contexts_is_heard(trained_on, faulty):
+    shutil.copytree(ALL["sparsify-topk"].folder.parent, "mine")
+    (Path("mine") / "config.json").write_text(json.dumps({"ctx_len": trained_on}))
+    saes = {"mine": {"kind": "sparsify", "hookpoint": "resid-1", "width": WIDTH, "folder": "mine/layers.1.mlp"}}
+    faults = found(saes=saes, examples__latents=[1, 2]).faults
+    assert [fault.split(":")[0] for fault in faults] == (["tokens.context"] if faulty else [])
+
+
+def test_a_sae_on_the_hub_is_said_to_be_looked_at_later():
+    hub = {"id": "some/saes", "revision": "0" * 40}
+    saes = {"far": {"kind": "sparsify", "hookpoint": "resid-1", "width": 64, "hub": hub}}
+    assert any(said.startswith("saes.far: its files are fetched from the hub by `dvc repro sae@far`") for said in found(saes=saes).not_checked)
 
 
 def test_a_saes_folder_that_changed_since_it_was_copied_is_told():

@@ -79,14 +79,15 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
     )
 
 
-def check_folder(config: Config) -> None:
-    """Look at a SAE in a local folder without reading its weights.
+def check_folder(config: Config) -> dict[str, Any] | None:
+    """Look at a SAE in a local folder without reading its weights; returns what is said of its training, None where it is not here.
 
     Raises:
         SourceError, ContractError, UnsupportedError: as `build`.
     """
-    if config.folder is not None:
-        _described(FORMAT.opened(config))
+    if config.folder is None:
+        return None
+    return FORMAT.metadata(config.folder, _metadata(_described(FORMAT.opened(config))))
 
 
 def _described(folder: Path) -> dict[str, Any]:

@@ -152,8 +152,12 @@ class Format:
     ) -> dict[str, Any]:
         """What `Sae.provenance` holds, of a copy, or of a folder that was never copied; `metadata` is what its own files say."""
         recorded = read_source(folder) or self._recorded(folder, None)
-        known = {**recorded["metadata"], **{key: value for key, value in (metadata or {}).items() if value is not None}}
+        known = _joined_metadata(recorded["metadata"], metadata)
         return {**recorded, "architecture": architecture, "metadata": known} | ({} if k is None else {"k": k})
+
+    def metadata(self, folder: Path, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What a SAE's place and its own files say of it, before it is copied."""
+        return _joined_metadata(self.told(folder, folder.resolve().name), own)
 
     def _recorded(self, origin: Path, hub: HubFolder | None) -> dict[str, Any]:
         """Where a SAE came from, and what its place says of it."""
@@ -169,6 +173,11 @@ class Format:
 
     def _digest(self, folder: Path) -> str:
         return digest_of([file_digest(folder / name) for name in self.names_in(folder)])
+
+
+def _joined_metadata(told: Mapping[str, Any], own: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Its own files know better than its place."""
+    return {**told, **{key: value for key, value in (own or {}).items() if value is not None}}
 
 
 def _name_of(hub: HubFolder) -> str:

@@ -124,14 +124,15 @@ def make(
     )
 
 
-def check_folder(config: Config) -> None:
-    """Look at a SAE from elsewhere without reading its weights.
+def check_folder(config: Config) -> dict[str, Any] | None:
+    """Look at a SAE in a local folder without reading its weights; returns what is said of its training, None where it is not here.
 
     Raises:
         SourceError, ContractError, UnsupportedError: as `build`.
     """
-    if config.folder is not None:
-        read_described(FORMAT.opened(config), config.width, config.loss)
+    if config.folder is None:
+        return None
+    return FORMAT.metadata(config.folder, read_described(FORMAT.opened(config), config.width, config.loss)["metadata"])
 
 
 def origin_digest(config: Config) -> str | None:

@@ -73,14 +73,16 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
     )
 
 
-def check_folder(config: Config) -> None:
-    """Look at a SAE in a local folder without reading its weights.
+def check_folder(config: Config) -> dict[str, Any] | None:
+    """Look at a SAE in a local folder without reading its weights; returns what is said of its training, None where it is not here.
 
     Raises:
         SourceError, ContractError, UnsupportedError: as `build`.
     """
-    if config.folder is not None:
-        _described(config, FORMAT.opened(config))
+    if config.folder is None:
+        return None
+    _described(config, FORMAT.opened(config))
+    return FORMAT.metadata(config.folder)
 
 
 def _described(config: Config, folder: Path) -> dict[str, Any]:
