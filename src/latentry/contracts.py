@@ -64,7 +64,8 @@ ACTIVATIONS = Contract(
         " context that was dropped, whose activations are 0); the positions of `run.shard_contexts` contexts",
         "positions.safetensors": "kept u8[context, position]: 0 for special tokens, attention sinks, and contexts that were dropped",
         "hookpoint.json": "hookpoint, module, side, d_in, dtype, stored, subject, subject_dtype, attention (implementation), quantisation"
-        " (method or null), median_norm, n_special, n_attention_sinks, n_dropped_contexts",
+        " (method or null), median_norm, n_special, n_attention_sinks, n_dropped_contexts; random (seed, all) where the subject's matrices"
+        " were redrawn",
     },
 )
 
