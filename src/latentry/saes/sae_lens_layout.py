@@ -189,9 +189,10 @@ def _check_loss(folder: Path, described: Mapping[str, Any], loss: str) -> None:
     architecture = described["architecture"]
     trained_as = described["metadata"].get("training_architecture") or _run_architecture(folder / RUN_FILE)
     if architecture != ARCHITECTURE_OF[loss] or trained_as not in (None, loss):
+        fitting = [label for label, stored in ARCHITECTURE_OF.items() if stored == architecture and trained_as in (None, label)]
         raise ContractError(
             f"{folder / CONFIG_FILE}: trained as {trained_as or architecture!r}, stored as {architecture!r}, but params say loss {loss!r};"
-            " correct `loss`"
+            f" allowed is {' or '.join(fitting) or 'none that is known'}: correct `loss`"
         )
 
 

@@ -128,7 +128,7 @@ def test_a_label_is_refused_where_a_file_knows_better(tmp_path):
     specimen = ALL["sae_lens-jumprelu"]
     folder = specimen.copied(tmp_path)
     assert specimen.built(folder, loss="batchtopk").loss == "batchtopk"  # stored alike, and no file says what it was
-    with pytest.raises(ContractError, match="stored as 'jumprelu', but params say loss 'topk'; correct `loss`"):
+    with pytest.raises(ContractError, match="but params say loss 'topk'; allowed is jumprelu or batchtopk or matryoshka_batchtopk: correct `loss`"):
         specimen.built(folder, loss="topk")
     (folder / "runner_cfg.json").write_text(json.dumps({"sae": {"architecture": "matryoshka_batchtopk"}}))
     assert specimen.built(folder, loss="matryoshka_batchtopk").loss == "matryoshka_batchtopk"
