@@ -132,7 +132,7 @@ def encoder_key(held: dict[str, torch.Tensor]) -> str:
 def test_a_pickle_is_refused_and_never_opened(specimen: Specimen, tmp_path, monkeypatch):
     folder = specimen.copied(tmp_path)
     monkeypatch.chdir(tmp_path)
-    (folder / specimen.weights_file).write_bytes(pickle.dumps(Spoiler()))
+    (folder / specimen.weights_file).write_bytes(pickle.dumps(Spoiler(), protocol=2))
     with pytest.raises(SourceError, match=rf"{specimen.weights_file}: .*(never read|cut short)"):
         specimen.built(folder)
     assert not (tmp_path / "opened").exists()

@@ -62,9 +62,8 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
     path = folder / FORMAT.names_in(folder)[-1]
     described = _described(folder)
     weights = _weights(path, described, config.width, device)
-    architecture = "jumprelu transcoder" if _is_transcoder(config, described, weights) else "jumprelu"
-    provenance = FORMAT.provenance(folder, architecture=architecture, metadata=_metadata(described))
-    is_transcoder = architecture != "jumprelu" or provenance["metadata"].get("role") == "transcoder"
+    known = FORMAT.provenance(folder, architecture="jumprelu", metadata=_metadata(described))
+    is_transcoder = _is_transcoder(config, known["metadata"], weights)
     return Sae(
         name=name,
         hookpoint=config.hookpoint,
@@ -75,7 +74,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
         decoder=weights["w_dec"],
         decoder_bias=weights["b_dec"],
         skip=weights[SKIP].T if SKIP in weights else None,
-        provenance=provenance,
+        provenance=known | ({"architecture": "jumprelu transcoder"} if is_transcoder else {}),
     )
 
 
@@ -101,12 +100,12 @@ def _described(folder: Path) -> dict[str, Any]:
     return described
 
 
-def _is_transcoder(config: Config, described: dict[str, Any], weights: dict[str, Tensor]) -> bool:
-    """What its configuration and its shapes tell; Gemma Scope 1 has the same of both, and there params say what it writes."""
-    if not described and config.writes is not None:
+def _is_transcoder(config: Config, known: dict[str, Any], weights: dict[str, Tensor]) -> bool:
+    """What place, configuration and shapes tell; where they do not, as of arrays in a folder of another name, what params say."""
+    reads, writes = known.get("hf_hook_name"), known.get("hf_hook_name_out")
+    if known.get("role") == "transcoder" or SKIP in weights or weights["w_enc"].shape[0] != weights["w_dec"].shape[1]:
         return True
-    reads, writes = described.get("hf_hook_point_in"), described.get("hf_hook_point_out")
-    return SKIP in weights or weights["w_enc"].shape[0] != weights["w_dec"].shape[1] or writes not in (None, reads)
+    return writes not in (None, reads) or (reads is None and config.writes not in (None, config.hookpoint))
 
 
 def _weights(path: Path, described: dict[str, Any], width: int, device: str) -> dict[str, Tensor]:

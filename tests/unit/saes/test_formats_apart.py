@@ -124,11 +124,23 @@ def test_what_its_place_says_is_kept_with_the_copy(tmp_path):
         gemma_scope.build(specimen.config(folder=source), "x", copy)
 
 
+def test_where_nothing_tells_a_transcoder_params_do_and_where_the_place_tells_they_do_not(tmp_path):
+    specimen = ALL["gemma_scope-1"]
+    assert (specimen.built().writes, specimen.built(writes="written").writes) == ("read", "written")
+    source = tmp_path / "gemma-scope-2b-pt-res" / "layer_1"
+    source.parent.mkdir()
+    specimen.copied(tmp_path).rename(source)
+    with pytest.raises(ContractError, match="is no transcoder, but params say it writes 'written'"):
+        specimen.built(source, writes="written")
+
+
 def test_a_label_is_refused_where_a_file_knows_better(tmp_path):
     specimen = ALL["sae_lens-jumprelu"]
     folder = specimen.copied(tmp_path)
     assert specimen.built(folder, loss="batchtopk").loss == "batchtopk"  # stored alike, and no file says what it was
-    with pytest.raises(ContractError, match="but params say loss 'topk'; allowed is jumprelu or batchtopk or matryoshka_batchtopk: correct `loss`"):
+    with pytest.raises(
+        ContractError, match="but params say loss 'topk'; allowed is jumprelu or batchtopk or matryoshka_batchtopk: correct `loss`"
+    ):
         specimen.built(folder, loss="topk")
     (folder / "runner_cfg.json").write_text(json.dumps({"sae": {"architecture": "matryoshka_batchtopk"}}))
     assert specimen.built(folder, loss="matryoshka_batchtopk").loss == "matryoshka_batchtopk"
