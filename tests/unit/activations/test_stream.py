@@ -99,3 +99,20 @@ def test_what_counts_is_read_alone_and_from_nothing_else(made, project):
     ):
         with pytest.raises(ContractError, match=r"holds contract 'tokens' .* rerun `dvc repro activations`"):
             read(other)
+
+
+def test_a_pair_stored_or_running_has_the_rows_of_both_hookpoints_side_by_side(made, token_set, small_llama):
+    stored, recipe = made("stored", max_norm_multiple=1.1), made("recipe", max_norm_multiple=1.1, store=False)
+    read, written = ActivationStore(stored["resid-0"]), ActivationStore(stored["resid-2"])
+    expected = torch.cat([read.rows(range(11)), written.rows(range(11))], dim=-1)
+    common = {"tokens": token_set.folder, "model": small_llama, "dtype": "float32", "device": CPU, "batch_contexts": 2}
+    for folders in (stored, recipe):
+        pair = open_activations(folders["resid-0"], **common, written=folders["resid-2"])
+        assert (pair.hookpoint, pair.d_in, pair.d_written) == ("resid-0", 16, 16)
+        assert same_bits(pair.rows(range(11)), expected)
+
+
+def test_a_pair_of_two_runs_is_refused(made, token_set, small_llama):
+    read, other = made("stored")["resid-0"], made("other", max_norm_multiple=1.1)["resid-2"]
+    with pytest.raises(ContractError, match=r"both must be of one run: rerun `dvc repro activations`"):
+        open_activations(read, tokens=token_set.folder, model=small_llama, dtype="float32", device=CPU, batch_contexts=2, written=other)

@@ -1,6 +1,7 @@
 """Statistics of latents against numpy on the dense matrix, the SAE's figures by hand, and promoted tokens against a product by hand."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -254,3 +255,10 @@ def test_promoted_tokens_go_on_after_a_kill_and_leave_no_part_behind(tmp_path, m
 def test_a_sae_that_does_not_write_to_the_residual_stream_promotes_nothing(tmp_path):
     subject, _ = subject_at("model.layers.1.mlp.gate_proj")
     assert promoted_tokens(latent_work(tmp_path / "out"), subject, sae_of(torch.eye(8)), 5) is None
+
+
+def test_a_transcoder_promotes_by_what_it_writes_whatever_it_reads(tmp_path):
+    subject, _ = subject_at("model.layers.1.mlp")
+    reads_elsewhere = replace(sae_of(torch.eye(8)), hookpoint="not a hookpoint of the residual stream", d_in=3)
+    found = promoted_tokens(latent_work(tmp_path / "out"), subject, reads_elsewhere, 5)
+    assert found["promoted"].shape == (8, 5)
