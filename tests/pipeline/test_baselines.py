@@ -56,7 +56,7 @@ def test_each_is_labelled_from_its_evaluation_to_the_comparison_and_none_is_stop
         assert evaluation["baseline"] == gate["baseline"] == label
         assert evaluation["ce_recovered"] is not None
         assert not [check for check in gate["not_checked"] if "digest" in check]
-    compared = {row["name"]: row["baseline"] for row in pq.read_table(project / "data/comparison/saes.parquet").to_pylist()}
+    compared = {row["sae"]: row["baseline"] for row in pq.read_table(project / "data/comparison/saes.parquet").to_pylist()}
     assert compared == LABELS
 
 
