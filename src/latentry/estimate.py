@@ -56,7 +56,8 @@ def _forward_tokens(params: Params, n_contexts: int) -> Iterator[tuple[str, int]
         epochs = getattr(getattr(sae, "train", None), "epochs", None)
         training = (n_contexts - held_out) * (1 + math.ceil(epochs)) if epochs else 0  # one more for the mean activation
         streamed = 0 if params.activations.store else training + held_out
-        yield f"sae@{name}", (streamed + CE_PASSES * params.evaluation.ce_contexts) * context
+        ce_passes = CE_PASSES + (sae.writes is not None)  # one more for what a transcoder reads
+        yield f"sae@{name}", (streamed + ce_passes * params.evaluation.ce_contexts) * context
         yield f"latents@{name}", (0 if params.activations.store else n_contexts + held_out) * context
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from jaxtyping import Int
@@ -18,7 +18,7 @@ from latentry.saes import sae_lens_registry
 from latentry.saes.base import Activations, Sae
 from latentry.saes.pinned import Format, HubFolder, written_hookpoint
 from latentry.saes.recipe import Loss, Recipe, recipe_of
-from latentry.saes.sae_lens_layout import CONFIG_FILE, RUN_FILE, WEIGHTS_FILE, read_described, read_parts
+from latentry.saes.sae_lens_layout import CONFIG_FILE, NOT_BY_ROW, RUN_FILE, WEIGHTS_FILE, read_described, read_parts
 
 FORMAT = Format(name="SAELens", files=((CONFIG_FILE, WEIGHTS_FILE),), besides=(RUN_FILE,))
 
@@ -38,6 +38,13 @@ class Config(SaeConfig):
     """The same on the Hugging Face hub, at a commit."""
     pretrained: sae_lens_registry.Pretrained | None = None
     """An entry of sae-lens's registry, which sae-lens itself reads and saves."""
+
+    @field_validator("loss", mode="before")
+    @classmethod
+    def _by_row(cls, loss: Any) -> Any:
+        if loss in NOT_BY_ROW:
+            raise ValueError(f"unsupported, for {NOT_BY_ROW[loss]}; allowed are {', '.join(get_args(Loss))}")
+        return loss
 
     @field_validator("train", mode="before")
     @classmethod

@@ -49,7 +49,7 @@ _ENCODER_KEYS = {
     "jumprelu_transcoder": ("b_enc", "threshold"),
     "jumprelu_skip_transcoder": ("b_enc", "threshold"),
 }
-_NOT_BY_ROW = {
+NOT_BY_ROW = {
     "temporal": "its latents depend on the tokens before, not on one row alone",
     "matching_pursuit": "each latent it takes depends on those taken before, over the whole width at once",
 }
@@ -137,7 +137,7 @@ def read_described(folder: Path, width: int, loss: str) -> dict[str, Any]:
     described = _as_6(path, read_json(path))
     architecture = described.get("architecture")
     if architecture not in _ENCODER_KEYS:
-        why = f" ({_NOT_BY_ROW[architecture]})" if architecture in _NOT_BY_ROW else ""
+        why = f" ({NOT_BY_ROW[architecture]})" if architecture in NOT_BY_ROW else ""
         raise UnsupportedError(
             f"{path}: architecture {architecture!r}{why}; supported are {', '.join(sorted(_ENCODER_KEYS))}: use a SAE of those"
         )

@@ -35,6 +35,10 @@ def refusal_of(change: dict) -> str:
         ({"train": [3]}, "saes.mine.train: is [3]"),
         ({"train": None}, "none of `train`, `folder`"),
         ({"folder": "saes/x"}, "found train and folder"),
+        (
+            {"loss": "matching_pursuit"},
+            "saes.mine.loss: is 'matching_pursuit'; unsupported, for each latent it takes depends on those taken",
+        ),
         ({"loss": "topj"}, "saes.mine.loss: is 'topj'"),
         (JUMP | {"train": JUMP["train"] | {"sparsity_mode": "quadratic"}}, "saes.mine.train.target_l0: goes with train.sparsity_mode"),
         (JUMP | {"train": JUMP["train"] | {"target_l0": 3}}, "saes.mine.train.target_l0: goes with train.sparsity_mode"),
