@@ -97,6 +97,7 @@ def corpus_of(token_set: MadeUpTokens, store: MadeUpStore) -> Corpus:
         token_set=token_set,
         kept=(~token_set.special).astype(np.uint8),
         store=store,
+        signed=False,
         statistics=pa.table({}),
         decoder=lambda: np.zeros((0, 0), dtype=np.float32),
         embedded=lambda model, texts: np.zeros((len(texts), 0), dtype=np.float32),  # noqa: ARG005

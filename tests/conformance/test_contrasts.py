@@ -40,6 +40,7 @@ def inputs_of(store: PlantedStore, **changes: Any) -> SourceInputs:
         "grid": GRID,
         "token_set": TOKENS,
         "store": store,
+        "signed": False,
         "firing_counts": np.array([store.read(latent)[0].size for latent in range(store.width)]),
         "decoder": lambda: np.random.default_rng(0).standard_normal((store.width, 5)).astype(np.float32),
         "embedded": letters,
@@ -60,8 +61,7 @@ def cut(windows: str, inputs: SourceInputs) -> Cut:
 
 
 def wanted(inputs: SourceInputs, n: int, seed: int = 0, windows: str = "fixed", latent: int = 0) -> Wanted:
-    position, activation = inputs.store.read(latent)
-    fires = Firing(latent=latent, position=position.astype(np.int64), activation=activation)
+    fires = Firing.of(inputs.store, latent, signed=inputs.signed)
     found = cut(windows, inputs).activating(fires)
     even = np.flatnonzero(GRID.document[found.window] % 2 == 0)
     shown = even[np.random.default_rng(seed).permutation(even.size)[:20]]

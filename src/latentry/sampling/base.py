@@ -112,7 +112,7 @@ class Wanted:
     firing: "Firing"
     """Where the latent fires: every contrast is silent."""
     n_silent: int
-    """Windows of the grid in which it is silent."""
+    """Windows of the grid in which it is silent, whatever its twin does."""
     refused_texts: Int64[np.ndarray, " text"]
     """Keys of texts that no contrast may have, ascending: those of activating windows, and of contrasts drawn before."""
     in_split: Callable[[Int64[np.ndarray, " window"]], Bool[np.ndarray, " window"]]
@@ -138,7 +138,7 @@ class Wanted:
         """
         starts = self.cut.around(windows, self.rng)
         usable = np.flatnonzero(self.firing.is_silent(starts, self.grid.window))
-        usable = usable[~overlaps(starts[usable], self.activating.starts, self.grid.window)]
+        usable = usable[self.cut.is_apart(starts[usable], self.activating)]
         usable = usable[self.in_split(windows[usable])]
         from_whom = np.full(usable.size, NO_SUPPLIER) if supplier is None else supplier[usable]
         fresh = Windows(window=windows[usable], starts=starts[usable], supplier=from_whom, part=np.zeros(usable.size, dtype=np.int64))
@@ -163,6 +163,8 @@ class SourceInputs:
     grid: Grid
     token_set: Tokens
     store: Activations
+    signed: bool
+    """Whether each latent has a twin, as `windows.Firing.of` says."""
     firing_counts: Int64[np.ndarray, " latent"]
     decoder: Callable[[], Float32[np.ndarray, "latent d_in"]]
     """Reads the SAE's decoder rows."""

@@ -9,10 +9,10 @@ from bisect import bisect_left
 import numpy as np
 from jaxtyping import Bool, Float32, Int32, Int64
 
-from latentry.sampling.base import Tokens, Windows, first_of_each
+from latentry.sampling.base import Tokens, Windows, first_of_each, overlaps
 from latentry.sampling.grid import Grid
 from latentry.sampling.texts import TextKeys
-from latentry.sampling.windows import ActivatingWindows, Firing, GridFiring, decile_of, grid_firing
+from latentry.sampling.windows import ActivatingWindows, Firing, GridFiring, by_strength, grid_firing
 
 CENTRE = 0.75
 """Where in the window the peak stands: what comes before explains an activation better than what follows."""
@@ -39,7 +39,7 @@ class CentredCut:
             window=found.windows[kept],
             cut=starts[kept],
             peak=peak[kept],
-            decile=decile_of(peak[kept]),
+            by_strength=by_strength(peak[kept]),
             texts=np.unique(texts),
         )
 
@@ -50,6 +50,10 @@ class CentredCut:
     def texts(self, windows: Windows) -> Int64[np.ndarray, " n"]:
         """A hash of the characters."""
         return self._keys.at(windows.starts, self._grid.window)
+
+    def is_apart(self, starts: Int64[np.ndarray, " n"], activating: Windows) -> Bool[np.ndarray, " n"]:
+        """As `Cut.is_apart`."""
+        return ~overlaps(starts, activating.starts, self._grid.window)
 
     def first_of_each(self, windows: Windows) -> Int64[np.ndarray, " kept"]:
         """The first of each text, and of those with tokens in common."""
@@ -70,7 +74,7 @@ class CentredCut:
 
 def _peak_positions(firing: Firing, found: GridFiring) -> Int64[np.ndarray, " window"]:
     """Where each grid window's largest activation stands, the first of equal ones."""
-    n_entries = found.end - found.begin
+    n_entries = np.diff(found.begin, append=firing.position.size)
     window = np.repeat(np.arange(n_entries.size), n_entries)
     entry = np.arange(window.size) + np.repeat(found.begin - (np.cumsum(n_entries) - n_entries), n_entries)
     at_peak = np.flatnonzero(firing.activation[entry] == found.peak[window])

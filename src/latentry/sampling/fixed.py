@@ -1,11 +1,11 @@
 """Fixed windows: those of the grid, as they are."""
 
 import numpy as np
-from jaxtyping import Int32, Int64
+from jaxtyping import Bool, Int32, Int64
 
 from latentry.sampling.base import Windows, first_of_each
 from latentry.sampling.grid import Grid
-from latentry.sampling.windows import ActivatingWindows, Firing, decile_of, grid_firing
+from latentry.sampling.windows import ActivatingWindows, Firing, by_strength, grid_firing
 
 
 class FixedCut:
@@ -23,8 +23,9 @@ class FixedCut:
         found = grid_firing(firing, self._window_of)
         windows, peak = found.windows, found.peak
         repeated = np.flatnonzero(self._grid.repeated.take(windows))
-        texts, first = np.unique(self._grid.text_id[windows[repeated]], return_index=True)
-        if texts.size < repeated.size:
+        texts = self._grid.text_id[windows[repeated]]
+        first = first_of_each(texts)
+        if first.size < repeated.size:
             fresh = np.ones(windows.size, dtype=bool)
             fresh[np.delete(repeated, first)] = False
             windows, peak = windows[fresh], peak[fresh]
@@ -33,8 +34,8 @@ class FixedCut:
             window=windows,
             cut=None,
             peak=peak,
-            decile=decile_of(peak),
-            texts=texts,
+            by_strength=by_strength(peak),
+            texts=np.sort(texts[first]),
         )
 
     def around(self, windows: Int64[np.ndarray, " n"], rng: np.random.Generator) -> Int64[np.ndarray, " n"]:  # noqa: ARG002
@@ -45,6 +46,10 @@ class FixedCut:
         """The first window of the corpus with the same text."""
         return self._grid.text_id[windows.window]
 
+    def is_apart(self, starts: Int64[np.ndarray, " n"], activating: Windows) -> Bool[np.ndarray, " n"]:  # noqa: ARG002
+        """All of them: two windows of the grid have no token in common."""
+        return np.ones(starts.size, dtype=bool)
+
     def first_of_each(self, windows: Windows) -> Int64[np.ndarray, " kept"]:
-        """The first of each text; windows of the grid have no tokens in common."""
+        """The first of each text."""
         return first_of_each(self.texts(windows))

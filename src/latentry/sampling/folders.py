@@ -1,12 +1,13 @@
 """What sampling takes from finished folders of other stages, as their contracts say it stands there."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32
 from safetensors import safe_open
 
-from latentry.contracts import SAE, Contract
+from latentry.contracts import LATENTS, SAE, Contract
 from latentry.errors import ContractError
 from latentry.store import manifest_digest, read_manifest
 
@@ -20,6 +21,16 @@ def decoder_rows(sae: Path) -> Float32[np.ndarray, "latent d_in"]:
     read_manifest(sae, SAE)
     with safe_open(sae / "sae_weights.safetensors", framework="np") as weights:
         return weights.get_tensor("W_dec").astype(np.float32)
+
+
+def is_signed(latents: Path) -> bool:
+    """Whether `data/latents/<S>` is of a signed SAE, so that each latent has a twin.
+
+    Raises:
+        ContractError: the folder is not complete.
+    """
+    read_manifest(latents, LATENTS)
+    return bool(json.loads((latents / "store.json").read_text()).get("signed", False))
 
 
 def verify_same_tokens(folder: Path, contract: Contract, tokens: Path) -> None:

@@ -8,7 +8,8 @@ from latentry.sampling.base import SourceInputs, Wanted, Windows
 
 DRAWS_PER_WINDOW = 16
 """Draws after which a rare silent window counts as not there: it is missed with probability exp(-16) = 1e-7."""
-FIRST_BATCH, LARGEST_BATCH = 256, 65536
+CANDIDATES_PER_WINDOW, LARGEST_BATCH = 4, 65536
+"""In a first round, for each window wanted: about half of them are of the split, and most of these silent; later rounds double."""
 
 
 class Config(ContrastConfig):
@@ -21,7 +22,8 @@ class RandomContrasts:
     def draw(self, wanted: Wanted) -> Windows:
         """Candidates from the whole grid until there are enough."""
         n_windows = wanted.grid.n_windows
-        left_to_draw, batch = DRAWS_PER_WINDOW * n_windows + FIRST_BATCH, FIRST_BATCH
+        batch = CANDIDATES_PER_WINDOW * wanted.n
+        left_to_draw = DRAWS_PER_WINDOW * n_windows + batch
         drawn = Windows.none()
         if not wanted.n_silent:
             return drawn
