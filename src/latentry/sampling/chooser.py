@@ -9,21 +9,23 @@ from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
 import numpy as np
-from jaxtyping import Bool, Int8, Int64, UInt8
+from jaxtyping import Int8, Int64, UInt8
 
 from latentry.errors import ContractError
-from latentry.randomness import rng_for
 from latentry.records import Kind, Split, Status
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import NO_SUPPLIER, ContrastSource, SourceInputs, Wanted, Windows
+from latentry.sampling.base import NO_SUPPLIER, ContrastSource, SourceInputs, Windows
 from latentry.sampling.centred import CentredCut
+from latentry.sampling.draws import keys_of
 from latentry.sampling.fixed import FixedCut
+from latentry.sampling.grid import Grid
 from latentry.sampling.split_draws import SplitDraw, SplitDrawing
-from latentry.sampling.splits import Sides, units_of
+from latentry.sampling.splits import units_of
 from latentry.sampling.tables import WINDOWS, Drawn
-from latentry.sampling.windows import N_DECILES, ActivatingWindows, Cut, Firing, looked_up
+from latentry.sampling.wanted import Wanted
+from latentry.sampling.windows import N_DECILES, ActivatingWindows, Cut, Firing, are_silent, looked_up
 
-ACTIVATIONS_AT_ONCE = 500_000
+ACTIVATIONS_AT_ONCE = 1_000_000
 """Latents are worked on together that have no more, so that memory does not grow with how often they fire."""
 
 
@@ -87,6 +89,28 @@ class Picked:
     decile: Int8[np.ndarray, " window"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divided:
+    """A latent whose activating windows are drawn."""
+
+    seen: Seen
+    draw: SplitDraw
+
+    @property
+    def latent(self) -> int:
+        """Which it is."""
+        return self.seen.firing.latent
+
+    def activating(self, split: Split, grid: Grid) -> Picked:
+        """Those of one split."""
+        chosen = self.draw.held_out if split is Split.HELD_OUT else self.draw.explain
+        window, starts = self.seen.found.window[chosen.index], self.seen.found.starts(grid, chosen.index)
+        windows = Windows(
+            window=window, starts=starts, supplier=np.full(starts.size, NO_SUPPLIER), part=np.zeros(starts.size, dtype=np.int64)
+        )
+        return Picked(split=split, contrast="", windows=windows, decile=chosen.decile)
+
+
 class Chooser:
     """Chooses for some latents at a time, by one set of parameters."""
 
@@ -120,19 +144,19 @@ class Chooser:
         Raises:
             ContractError: one fires where there is no token or a position was left out, or a contrast is not silent.
         """
-        return [outcome for latents in self._together(block) for outcome in self._outcomes(latents, block)]
+        return [outcome for latents in self._together(block) for outcome in self._outcomes(latents)]
 
     def _together(self, block: Sequence[int]) -> Iterator[Sequence[int]]:
         n_before = np.cumsum(self._inputs.firing_counts[np.array(block)]) // ACTIVATIONS_AT_ONCE
         bounds = np.flatnonzero(np.diff(n_before, prepend=-1, append=-1))
         yield from (block[first:last] for first, last in pairwise(bounds))
 
-    def _outcomes(self, latents: Sequence[int], block: Sequence[int]) -> Iterator[Outcome]:
+    def _outcomes(self, latents: Sequence[int]) -> list[Outcome]:
         looked_at = [self._looked_at(latent) for latent in latents]
         seen = [one for one in looked_at if isinstance(one, Seen)]
-        splits = iter(self._splits.of([one.found for one in seen], [one.firing.latent for one in seen]))
-        for one in looked_at:
-            yield self._outcome(one, next(splits), block) if isinstance(one, Seen) else one
+        draws = self._splits.of([one.found for one in seen], [one.firing.latent for one in seen])
+        picked = self._picked([Divided(seen=one, draw=draw) for one, draw in zip(seen, draws, strict=True) if draw])
+        return [self._outcome(one, picked.get(one.firing.latent)) if isinstance(one, Seen) else one for one in looked_at]
 
     def _looked_at(self, latent: int) -> Seen | Outcome:
         firing = Firing.of(self._inputs.store, latent, signed=self._inputs.signed)
@@ -144,15 +168,10 @@ class Chooser:
             return _failed(latent, Status.UNDERSAMPLED, f"{n_distinct} activating windows of distinct text, {wanted} wanted", found)
         return Seen(firing=firing, found=found)
 
-    def _outcome(self, seen: Seen, draw: SplitDraw | None, block: Sequence[int]) -> Outcome:
+    def _outcome(self, seen: Seen, picked: Sequence[Picked] | None) -> Outcome:
         firing, found = seen.firing, seen.found
-        if draw is None:
+        if picked is None:
             return _failed(firing.latent, Status.UNDERSAMPLED, self._cannot_split(found), found)
-        activating = (
-            self._picked(Split.HELD_OUT, found, draw.held_out, draw.held_out_decile),
-            self._picked(Split.EXPLAIN, found, draw.explain, draw.explain_decile),
-        )
-        picked = [*activating, *self._contrasts(firing, found, draw.sides, activating, block)]
         return Outcome(
             latent=firing.latent,
             status=Status.OK,
@@ -173,47 +192,50 @@ class Chooser:
             f" {self._examples.held_out.n_activating} held out and {self._examples.explain.n} to explain{hint}"
         )
 
-    def _picked(
-        self, split: Split, found: ActivatingWindows, chosen: Int64[np.ndarray, " example"], decile: Int8[np.ndarray, " example"]
-    ) -> Picked:
-        windows = Windows(
-            window=found.window[chosen],
-            starts=found.starts(self._grid, chosen),
-            supplier=np.full(chosen.size, NO_SUPPLIER),
-            part=np.zeros(chosen.size, dtype=np.int64),
-        )
-        return Picked(split=split, contrast="", windows=windows, decile=decile)
+    def _picked(self, divided: Sequence[Divided]) -> dict[int, list[Picked]]:
+        """Of each latent the activating windows of both splits, then the contrasts: every source for the held-out split,
+        and the first one for the explain split, which repeats no text of the former."""
+        picked = {one.latent: [one.activating(split, self._grid) for split in (Split.HELD_OUT, Split.EXPLAIN)] for one in divided}
+        texts = {one.latent: [one.seen.found.texts] for one in divided}
+        for split, names in ((Split.HELD_OUT, list(self._sources)), (Split.EXPLAIN, list(self._sources)[:1])):
+            refused = {latent: np.sort(np.concatenate(keys)) for latent, keys in texts.items()}
+            for name in names if divided else []:
+                for one, windows in zip(divided, self._contrasts(divided, split, name, picked, refused), strict=True):
+                    picked[one.latent].append(
+                        Picked(split=split, contrast=name, windows=windows, decile=np.zeros(windows.starts.size, dtype=np.int8))
+                    )
+                    texts[one.latent].append(self._cut.texts(windows.window, windows.starts))
+        return picked
 
     def _contrasts(
-        self, firing: Firing, found: ActivatingWindows, sides: Sides, activating: tuple[Picked, Picked], block: Sequence[int]
-    ) -> Iterator[Picked]:
-        """Every source for the held-out split, and the first one for the explain split, which repeats no text of the former."""
-        texts = [found.texts]
-        for shown, names in zip(activating, (list(self._sources), list(self._sources)[:1]), strict=True):
-            refused = np.sort(np.concatenate(texts)) if len(texts) > 1 else found.texts
-            for name in names:
-                wanted = Wanted(
-                    n=self._n_contrast(shown.split),
-                    grid=self._grid,
-                    cut=self._cut,
-                    firing=firing,
-                    n_silent=self._grid.n_windows - found.n_grid,
-                    refused_texts=refused,
-                    in_split=lambda windows, split=shown.split: self._in_split(windows, split, sides),
-                    activating=shown.windows,
-                    block=block,
-                    rng=rng_for(self._seed, f"contrast/{name}/{shown.split}", firing.latent),
-                )
-                drawn = self._sources[name].draw(wanted)
-                texts.append(self._cut.texts(drawn))
-                yield Picked(split=shown.split, contrast=name, windows=drawn, decile=np.zeros(drawn.starts.size, dtype=np.int8))
+        self,
+        divided: Sequence[Divided],
+        split: Split,
+        name: str,
+        picked: Mapping[int, Sequence[Picked]],
+        refused: Mapping[int, Int64[np.ndarray, " text"]],
+    ) -> list[Windows]:
+        keys = keys_of(self._seed, f"contrast/{name}", np.array([one.latent for one in divided]))
+        wanted = [
+            Wanted(
+                n=self._n_contrast(split),
+                grid=self._grid,
+                cut=self._cut,
+                firing=one.seen.firing,
+                n_silent=self._grid.n_windows - one.seen.found.n_grid,
+                refused_texts=refused[one.latent],
+                split=split,
+                split_by=self._examples.split_by,
+                sides=one.draw.sides,
+                activating=next(group.windows for group in picked[one.latent] if group.split is split),
+                key=key,
+            )
+            for one, key in zip(divided, keys, strict=True)
+        ]
+        return self._sources[name].draw(wanted)
 
     def _n_contrast(self, split: Split) -> int:
         return (self._examples.explain if split is Split.EXPLAIN else self._examples.held_out).n_contrast
-
-    def _in_split(self, windows: Int64[np.ndarray, " window"], split: Split, sides: Sides) -> Bool[np.ndarray, " window"]:
-        units = units_of(self._grid, windows, self._examples.split_by)
-        return (units >= 0) & (sides.is_held_out(units) == (split is Split.HELD_OUT))
 
     def _drawn(self, firing: Firing, picked: Sequence[Picked]) -> tuple[Drawn, ...]:
         """With the activations of all the windows, those of contrasts checked to be zero."""
@@ -244,7 +266,7 @@ class Chooser:
         )
 
     def _twin_fires(self, firing: Firing, group: Picked) -> bool:
-        return self._inputs.signed and not firing.is_silent(group.windows.starts, self._grid.window).all()
+        return self._inputs.signed and not are_silent([firing], group.windows.starts[None], self._grid.window).all()
 
     def _shortfall(self, picked: Sequence[Picked]) -> str:
         short = [(group, group.windows.starts.size, self._n_contrast(group.split)) for group in picked if group.contrast]

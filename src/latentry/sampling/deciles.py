@@ -80,7 +80,9 @@ def drawn_early(
     return held_out, _first_of_each_decile(usable & ~is_held_out, sizes[1], index, keys_of(seed, "explain", latents))
 
 
-def _ranks(n: Int64[np.ndarray, " latent"], n_draws: int, seed: int, latents: Int64[np.ndarray, " latent"]) -> Int64[np.ndarray, "latent decile draw"]:
+def _ranks(
+    n: Int64[np.ndarray, " latent"], n_draws: int, seed: int, latents: Int64[np.ndarray, " latent"]
+) -> Int64[np.ndarray, "latent decile draw"]:
     """So many ranks of strength in each decile, any of these equally likely, some of them twice."""
     numbers = uniform(keys_of(seed, "ranks", latents)[:, None], np.arange(N_DECILES * n_draws)).reshape(-1, N_DECILES, n_draws)
     begins = decile_begins(n)
@@ -95,7 +97,10 @@ def _is_repeated(ranks: Int64[np.ndarray, "latent decile draw"]) -> Bool[np.ndar
 
 
 def _first_of_each_decile(
-    usable: Bool[np.ndarray, "latent decile draw"], n: int, index: Int64[np.ndarray, "latent decile draw"], keys: UInt64[np.ndarray, " latent"]
+    usable: Bool[np.ndarray, "latent decile draw"],
+    n: int,
+    index: Int64[np.ndarray, "latent decile draw"],
+    keys: UInt64[np.ndarray, " latent"],
 ) -> EarlyDraw:
     """The first usable draws of every decile, equally many, the remainder from deciles drawn at random."""
     n_latents, _, n_draws = usable.shape

@@ -19,6 +19,11 @@ def uniform(keys: UInt64[np.ndarray, "*key"] | np.uint64, counters: Int64[np.nda
     return (_mixed(keys, counters) >> np.uint64(11)) * 2.0**-53
 
 
+def generator_of(key: np.uint64) -> np.random.Generator:
+    """Of one key, for draws that are not made at once for many latents."""
+    return np.random.Generator(np.random.PCG64(int(key)))
+
+
 def _mixed(keys: UInt64[np.ndarray, "*key"] | np.uint64, counters: Int64[np.ndarray, "*counter"]) -> UInt64[np.ndarray, "*both"]:
     x = (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + keys
     x ^= x >> np.uint64(30)

@@ -1,7 +1,9 @@
 """Fixed windows: those of the grid, as they are."""
 
+from collections.abc import Sequence
+
 import numpy as np
-from jaxtyping import Bool, Int32, Int64
+from jaxtyping import Bool, Int32, Int64, UInt64
 
 from latentry.sampling.base import Windows, first_of_each
 from latentry.sampling.grid import Grid
@@ -38,18 +40,26 @@ class FixedCut:
             texts=np.sort(texts[first]),
         )
 
-    def around(self, windows: Int64[np.ndarray, " n"], rng: np.random.Generator) -> Int64[np.ndarray, " n"]:  # noqa: ARG002
+    def around(
+        self,
+        windows: Int64[np.ndarray, "latent n"],
+        keys: UInt64[np.ndarray, " latent"],  # noqa: ARG002
+    ) -> Int64[np.ndarray, "latent n"]:
         """The windows' own starts; nothing is drawn."""
         return self._grid.starts[windows]
 
-    def texts(self, windows: Windows) -> Int64[np.ndarray, " n"]:
+    def texts(self, window: Int64[np.ndarray, "*n"], starts: Int64[np.ndarray, "*n"]) -> Int64[np.ndarray, "*n"]:  # noqa: ARG002
         """The first window of the corpus with the same text."""
-        return self._grid.text_id[windows.window]
+        return self._grid.text_id[window]
 
-    def is_apart(self, starts: Int64[np.ndarray, " n"], activating: Windows) -> Bool[np.ndarray, " n"]:  # noqa: ARG002
+    def are_apart(
+        self,
+        starts: Int64[np.ndarray, "latent n"],
+        activating: Sequence[Windows],  # noqa: ARG002
+    ) -> Bool[np.ndarray, "latent n"]:
         """All of them: two windows of the grid have no token in common."""
-        return np.ones(starts.size, dtype=bool)
+        return np.ones(starts.shape, dtype=bool)
 
     def first_of_each(self, windows: Windows) -> Int64[np.ndarray, " kept"]:
         """The first of each text."""
-        return first_of_each(self.texts(windows))
+        return first_of_each(self._grid.text_id[windows.window])

@@ -3,6 +3,7 @@
 Every window of the grid is embedded once per run, and remembered by the embedding cache.
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -10,8 +11,9 @@ from jaxtyping import Float32, Int32, Int64
 from pydantic import Field
 
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import SourceInputs, Wanted, Windows, by_turns
+from latentry.sampling.base import SourceInputs, Windows, by_turns
 from latentry.sampling.grid import Grid
+from latentry.sampling.wanted import Wanted
 
 FIRST_NEAREST = 64
 """Windows looked at of each query in a first round; eight times as many in each further one."""
@@ -52,8 +54,11 @@ class Semantic:
         self._index = NearestNeighbors(algorithm="brute").fit(embedded)
         self._known: dict[int, Int32[np.ndarray, " nearest"]] = {}
 
-    def draw(self, wanted: Wanted) -> Windows:
+    def draw(self, wanted: Sequence[Wanted]) -> list[Windows]:
         """As `ContrastSource.draw`."""
+        return [self._of(each) for each in wanted]
+
+    def _of(self, wanted: Wanted) -> Windows:
         queries = wanted.activating.window[: self._n_queries]
         drawn, n_nearest = Windows.none(), 0
         while queries.size and drawn.starts.size < wanted.n and n_nearest < self._grid.n_windows:

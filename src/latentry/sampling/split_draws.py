@@ -19,14 +19,21 @@ from latentry.sampling.windows import ActivatingWindows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenWindows:
+    """Some of one latent's activating windows, by rank."""
+
+    index: Int64[np.ndarray, " chosen"]
+    """Into all of them."""
+    decile: Int8[np.ndarray, " chosen"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SplitDraw:
-    """One latent's activating windows in both splits, by rank, as indices into all of them."""
+    """One latent's activating windows in both splits."""
 
     sides: Sides
-    held_out: Int64[np.ndarray, " held_out"]
-    held_out_decile: Int8[np.ndarray, " held_out"]
-    explain: Int64[np.ndarray, " explain"]
-    explain_decile: Int8[np.ndarray, " explain"]
+    held_out: ChosenWindows
+    explain: ChosenWindows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +58,8 @@ class SplitDrawing:
         return [
             SplitDraw(
                 sides=Sides.by_key(keys[row], self.n_held_out, self.n_explain),
-                held_out=held_out.index[row],
-                held_out_decile=held_out.decile[row],
-                explain=explain.index[row],
-                explain_decile=explain.decile[row],
+                held_out=ChosenWindows(index=held_out.index[row], decile=held_out.decile[row]),
+                explain=ChosenWindows(index=explain.index[row], decile=explain.decile[row]),
             )
             if is_filled[row]
             else self._from_all(found[row], latents[row])
@@ -73,5 +78,7 @@ class SplitDrawing:
         held_out = candidates[drawn_by_decile(decile[candidates], self.n_held_out, rng_for(self.seed, "held_out", latent))]
         explain = chosen_to_explain(found, usable[~is_held_out], self.how, self.n_explain, rng_for(self.seed, "explain", latent))
         return SplitDraw(
-            sides=sides, held_out=held_out, held_out_decile=decile[held_out], explain=explain, explain_decile=decile[explain]
+            sides=sides,
+            held_out=ChosenWindows(index=held_out, decile=decile[held_out]),
+            explain=ChosenWindows(index=explain, decile=decile[explain]),
         )

@@ -5,7 +5,7 @@ so that both splits can be filled.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,11 +41,18 @@ class Sides:
 
     def is_held_out(self, units: Int64[np.ndarray, " asked"]) -> Bool[np.ndarray, " asked"]:
         """Whether each unit belongs to the held-out split; else it belongs to the explain split."""
-        held_out = is_held_out_by_key(self.key, units, self.n_held_out, self.n_explain)
-        if not self.units.size:
-            return held_out
-        places = np.minimum(np.searchsorted(self.units, units), self.units.size - 1)
-        return np.where(self.units[places] == units, self.held_out[places], held_out)
+        return are_held_out([self], units[None])[0]
+
+
+def are_held_out(sides: Sequence[Sides], units: Int64[np.ndarray, "latent asked"]) -> Bool[np.ndarray, "latent asked"]:
+    """`Sides.is_held_out` of several latents, all with splits of the same sizes."""
+    keys = np.array([one.key for one in sides])
+    held_out = is_held_out_by_key(keys[:, None], units, sides[0].n_held_out, sides[0].n_explain)
+    for row, one in enumerate(sides):
+        if one.units.size:
+            places = np.minimum(np.searchsorted(one.units, units[row]), one.units.size - 1)
+            held_out[row] = np.where(one.units[places] == units[row], one.held_out[places], held_out[row])
+    return held_out
 
 
 def side_keys(seed: int, latents: Int64[np.ndarray, " latent"]) -> UInt64[np.ndarray, " latent"]:
@@ -86,7 +93,7 @@ def sides_of(
         return sides
     present, unit = np.unique(units, return_inverse=True)
     counts = np.bincount(unit * N_DECILES + decile - 1, minlength=present.size * N_DECILES).reshape(-1, N_DECILES)
-    orders = (np.argsort(uniform(key + np.uint64(number), present)) for number in range(ORDERS))
+    orders = (np.argsort(uniform(key ^ np.uint64(number), present)) for number in range(ORDERS))
     held = _searched_division(counts, orders, wanted, explain_by_decile)
     return None if held is None else dataclasses.replace(sides, units=present, held_out=np.isin(np.arange(present.size), held))
 

@@ -4,11 +4,12 @@ Windows are in corpus order throughout; strength is by rank, so a monotone chang
 How windows are cut out of the corpus is `fixed.py`'s and `centred.py`'s.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int8, Int32, Int64
+from jaxtyping import Bool, Float32, Int8, Int32, Int64, UInt64
 
 from latentry.errors import ContractError
 from latentry.sampling.base import Activations, Windows
@@ -40,23 +41,34 @@ class Firing:
             sounding = np.union1d(own, twin.astype(np.int64))
         return cls(latent=latent, position=own, activation=activation.astype(np.float32, copy=False), sounding=sounding)
 
-    def is_silent(self, starts: Int64[np.ndarray, " window"], window: int) -> Bool[np.ndarray, " window"]:
-        """Whether neither it nor its twin fires at any token of each window."""
-        if not self.sounding.size:
-            return np.ones(starts.size, dtype=bool)
-        after = _places(self.sounding, starts)
-        following = self.sounding.take(after, mode="clip")
-        return (following < starts) | (following >= starts + window)
-
     def dense(self, starts: Int64[np.ndarray, " window"], window: int) -> Float32[np.ndarray, "window token"]:
         """Activations at every token of the windows."""
-        begin, end = _places(self.position, starts), _places(self.position, starts + window)
+        order = np.argsort(starts)
+        begin, end = np.empty_like(starts), np.empty_like(starts)
+        begin[order] = np.searchsorted(self.position, starts[order])
+        end[order] = np.searchsorted(self.position, starts[order] + window)
         n_entries = end - begin
         row = np.repeat(np.arange(starts.size), n_entries)
         entry = np.arange(row.size) + np.repeat(begin - (np.cumsum(n_entries) - n_entries), n_entries)
         activations = np.zeros((starts.size, window), dtype=np.float32)
         activations[row, self.position[entry] - starts[row]] = self.activation[entry]
         return activations
+
+
+def are_silent(firings: Sequence[Firing], starts: Int64[np.ndarray, "latent window"], window: int) -> Bool[np.ndarray, "latent window"]:
+    """Whether neither each latent nor its twin fires at any token of each of its windows."""
+    # In ascending order: looked up one after another, neighbours are mostly in the cache.
+    order = np.argsort(starts, axis=1)
+    ascending = np.take_along_axis(starts, order, axis=1)
+    following = np.stack([_following(one.sounding, row) for one, row in zip(firings, ascending, strict=True)])
+    silent = np.empty(starts.shape, dtype=bool)
+    np.put_along_axis(silent, order, (following < ascending) | (following >= ascending + window), axis=1)
+    return silent
+
+
+def _following(position: Int64[np.ndarray, " n"], starts: Int64[np.ndarray, " window"]) -> Int64[np.ndarray, " window"]:
+    """The first position from each start on; the last one where there is none, and -1 where there are no positions."""
+    return position.take(np.searchsorted(position, starts), mode="clip") if position.size else np.full(starts.size, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +109,16 @@ class Cut(Protocol):
         """
         ...
 
-    def around(self, windows: Int64[np.ndarray, " n"], rng: np.random.Generator) -> Int64[np.ndarray, " n"]:
-        """Where to start for a silent window at each of these windows of the grid."""
+    def around(self, windows: Int64[np.ndarray, "latent n"], keys: UInt64[np.ndarray, " latent"]) -> Int64[np.ndarray, "latent n"]:
+        """Where to start for a silent window at each of these windows of the grid; what is drawn follows from the keys."""
         ...
 
-    def texts(self, windows: Windows) -> Int64[np.ndarray, " n"]:
-        """A key for the text of each window: equal texts have equal keys."""
+    def texts(self, window: Int64[np.ndarray, "*n"], starts: Int64[np.ndarray, "*n"]) -> Int64[np.ndarray, "*n"]:
+        """A key for the text of each window, cut at `starts` around those of the grid: equal texts have equal keys."""
         ...
 
-    def is_apart(self, starts: Int64[np.ndarray, " n"], activating: Windows) -> Bool[np.ndarray, " n"]:
-        """Whether each silent window has no token in common with these activating ones."""
+    def are_apart(self, starts: Int64[np.ndarray, "latent n"], activating: Sequence[Windows]) -> Bool[np.ndarray, "latent n"]:
+        """Whether each silent window has no token in common with these activating ones of its latent."""
         ...
 
     def first_of_each(self, windows: Windows) -> Int64[np.ndarray, " kept"]:
@@ -172,14 +184,6 @@ def by_strength(peak: Float32[np.ndarray, " example"]) -> Int64[np.ndarray, " ex
     keys.sort()
     keys &= 0xFFFFFFFF
     return keys
-
-
-def _places(ascending: Int64[np.ndarray, " n"], values: Int64[np.ndarray, " value"]) -> Int64[np.ndarray, " value"]:
-    """What `searchsorted` gives; neighbours are looked up one after another, which is several times faster where many are few in a cache."""
-    order = np.argsort(values)
-    places = np.empty(values.size, dtype=np.int64)
-    places[order] = np.searchsorted(ascending, values[order])
-    return places
 
 
 def decile_of(by_strength: Int64[np.ndarray, " example"]) -> Int8[np.ndarray, " example"]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from latentry.errors import CorpusError
 from latentry.sampling.fixed import FixedCut
 from latentry.sampling.grid import Grid, grid_of, texts_at
-from latentry.sampling.windows import ActivatingWindows, Firing, by_strength, decile_of, looked_up
+from latentry.sampling.windows import ActivatingWindows, Firing, are_silent, by_strength, decile_of, looked_up
 from planted_corpus import PlantedStore, PlantedTokens, firing, random_texts, tokens_of
 
 
@@ -102,7 +102,7 @@ def test_activating_windows_peaks_and_deciles_equal_brute_force(probability: flo
     assert dict(zip(found.starts(grid).tolist(), found.decile.tolist(), strict=True)) == deciles
     dense = fires.dense(grid.starts, 4)
     assert np.array_equal(dense, np.array([values[s : s + 4] for s in grid.starts]).reshape(-1, 4))
-    assert fires.is_silent(grid.starts, 4).tolist() == (~dense.any(axis=1)).tolist()
+    assert are_silent([fires], grid.starts[None], 4)[0].tolist() == (~dense.any(axis=1)).tolist()
 
 
 def test_a_latent_that_fires_only_in_dropped_pieces_has_no_window() -> None:
