@@ -123,6 +123,28 @@ def test_contrasts_are_silent_allowed_distinct_and_drawn_again_the_same(kind: st
 
 @pytest.mark.parametrize("windows", ["fixed", "centred"])
 @pytest.mark.parametrize("kind", kinds("sampling"))
+def test_contrasts_of_a_signed_latent_are_silent_for_its_twin_too(kind: str, windows: str) -> None:
+    """Latent 0 and its twin, 6, fire at tokens of their own."""
+    both = firing(TOKENS, 0.14, seed=1)
+    negative = np.random.default_rng(2).random(both.size) < 0.5
+    others = {latent: firing(TOKENS, 0.02 * latent, seed=100 + latent) for latent in range(1, N_LATENTS)}
+    store = PlantedStore({**others, 0: np.where(negative, 0, both), N_LATENTS // 2: np.where(negative, both, 0)}, width=N_LATENTS)
+    drawn = {
+        (latent, signed): built(kind, inputs := inputs_of(store, signed=signed)).draw([wanted(inputs, 8, windows=windows, latent=latent)])[
+            0
+        ]
+        for latent in (0, N_LATENTS // 2)
+        for signed in (False, True)
+    }
+    fires = {key: [bool(both[start : start + WINDOW].any()) for start in found.starts.tolist()] for key, found in drawn.items()}
+    for latent in (0, N_LATENTS // 2):
+        assert any(fires[latent, False]), "else the twin would not matter here"
+        assert fires[latent, True]
+        assert not any(fires[latent, True])
+
+
+@pytest.mark.parametrize("windows", ["fixed", "centred"])
+@pytest.mark.parametrize("kind", kinds("sampling"))
 def test_a_latent_without_silent_windows_gets_none(kind: str, windows: str) -> None:
     inputs = inputs_of(store_of(firing(TOKENS, 1.1, seed=1)))
     assert built(kind, inputs).draw([wanted(inputs, n=8, windows=windows)])[0].starts.size == 0
@@ -222,12 +244,29 @@ def test_neighbours_are_the_most_similar_latents_and_give_equally_many_silent_wi
             assert values[start : start + WINDOW].any()
 
 
+@pytest.mark.parametrize("kind", kinds("sampling"))
+def test_latents_worked_on_together_are_given_what_each_is_given_alone(kind: str) -> None:
+    inputs = inputs_of(store_of(firing(TOKENS, 0.1, seed=1)))
+    asked = [wanted(inputs, n=8, latent=latent) for latent in (0, 3, 7)]
+    together = built(kind, inputs).draw(asked)
+    for one, found in zip(asked, together, strict=True):
+        alone = built(kind, inputs).draw([one])[0]
+        assert found.starts.tolist() == alone.starts.tolist()
+        assert found.supplier.tolist() == alone.supplier.tolist()
+
+
 def test_a_neighbour_with_few_windows_leaves_its_part_to_the_others() -> None:
     store = overlapping_store()
     inputs = inputs_of(store)
     drawn = built("neighbours", inputs, n_neighbours=11).draw([wanted(inputs, n=60)])[0]
     assert drawn.starts.size == 60
     assert len(set(drawn.supplier.tolist())) > 5
+
+
+def test_a_latent_without_neighbours_gets_none() -> None:
+    store = PlantedStore({0: firing(TOKENS, 0.1, seed=1)}, width=N_LATENTS)
+    inputs = inputs_of(store)
+    assert built("neighbours", inputs).draw([wanted(inputs, n=8)])[0].starts.size == 0
 
 
 def test_semantic_contrasts_are_the_nearest_silent_windows_spread_over_the_queries() -> None:

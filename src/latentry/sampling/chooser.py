@@ -148,7 +148,7 @@ class Chooser:
 
     def _together(self, block: Sequence[int]) -> Iterator[Sequence[int]]:
         n_before = np.cumsum(self._inputs.firing_counts[np.array(block)]) // ACTIVATIONS_AT_ONCE
-        bounds = np.flatnonzero(np.diff(n_before, prepend=-1, append=-1))
+        bounds = np.flatnonzero(np.diff(n_before, prepend=-1, append=-1)).tolist()
         yield from (block[first:last] for first, last in pairwise(bounds))
 
     def _outcomes(self, latents: Sequence[int]) -> list[Outcome]:

@@ -91,9 +91,11 @@ def _ranks(
 
 def _is_repeated(ranks: Int64[np.ndarray, "latent decile draw"]) -> Bool[np.ndarray, "latent decile draw"]:
     """Whether each came before in its decile."""
-    n_draws = ranks.shape[2]
-    earlier = np.tri(n_draws, k=-1, dtype=bool)
-    return ((ranks[..., :, None] == ranks[..., None, :]) & earlier).any(axis=3)
+    order = np.argsort(ranks, axis=2, kind="stable")
+    ascending = np.take_along_axis(ranks, order, axis=2)
+    repeated = np.zeros(ranks.shape, dtype=bool)
+    np.put_along_axis(repeated, order[:, :, 1:], ascending[:, :, 1:] == ascending[:, :, :-1], axis=2)
+    return repeated
 
 
 def _first_of_each_decile(

@@ -95,7 +95,9 @@ class Neighbours:
 
     def _filled(self, wanted: Wanted, drawn: Windows, neighbours: Int64[np.ndarray, " neighbour"]) -> Windows:
         """With more draws from the neighbours that gave too few, then with all of their windows."""
-        share = -(-wanted.n // max(neighbours.size, 1))
+        if not neighbours.size:
+            return drawn
+        share = -(-wanted.n // neighbours.size)
         for n_draws in (MANY * SPARE * share, None):
             short = neighbours[_counts(drawn, neighbours) < share]
             if short.size:
