@@ -14,8 +14,8 @@ from latentry.sampling.grid import Grid
 from latentry.sampling.splits import is_held_out_by_key, side_keys, units_of
 from latentry.sampling.windows import N_DECILES, ActivatingWindows, decile_begins
 
-DRAWS_PER_WINDOW = 3
-"""Windows looked at for each one wanted: ordinary latents have enough of every decile and split among these."""
+DRAWS_PER_WINDOW, SPARE_DRAWS = 3, 6
+"""Windows of a decile looked at: so many for each one wanted, and some more. Ordinary latents have both splits filled from these."""
 
 
 def shares_of(available: Int[np.ndarray, " decile"], n: int, rng: np.random.Generator) -> Int64[np.ndarray, " decile"]:
@@ -71,7 +71,8 @@ def drawn_early(
     Units are on the sides on which `Sides.by_key` has them; each latent has ten windows at least. Whether a split is filled
     depends on all windows of a decile and side alike, so that those of the filled ones are equally likely.
     """
-    ranks = _ranks(np.array([one.window.size for one in found]), DRAWS_PER_WINDOW * -(-sum(sizes) // N_DECILES), seed, latents)
+    n_draws = DRAWS_PER_WINDOW * -(-sum(sizes) // N_DECILES) + SPARE_DRAWS
+    ranks = _ranks(np.array([one.window.size for one in found]), n_draws, seed, latents)
     index = np.stack([one.by_strength[rank] for one, rank in zip(found, ranks, strict=True)])
     units = units_of(grid, np.stack([one.window[places] for one, places in zip(found, index, strict=True)]), split_by)
     usable = (units >= 0) & ~_is_repeated(ranks)
