@@ -55,7 +55,8 @@ class Semantic:
         self._known: dict[int, Int32[np.ndarray, " nearest"]] = {}
 
     def draw(self, wanted: Sequence[Wanted]) -> list[Windows]:
-        """As `ContrastSource.draw`."""
+        """As `ContrastSource.draw`. What is near the queries of all latents is searched for at once, which is several times faster."""
+        self._learn([query for each in wanted for query in each.activating.window[: self._n_queries].tolist()])
         return [self._of(each) for each in wanted]
 
     def _of(self, wanted: Wanted) -> Windows:
@@ -67,13 +68,17 @@ class Semantic:
             drawn = wanted.extended(Windows.none(), table.reshape(-1)[by_turns(table)])
         return drawn.taken(slice(wanted.n))
 
-    def _nearest(self, queries: Int64[np.ndarray, " query"], n: int) -> Int64[np.ndarray, "query nearest"]:
-        """The nearest windows of each query, nearest first; those of a first round are remembered, for latents share windows."""
-        if n != min(FIRST_NEAREST, self._grid.n_windows):
-            return self._search(queries, n)
-        unknown = np.array([query for query in dict.fromkeys(queries.tolist()) if query not in self._known], dtype=np.int64)
+    def _learn(self, queries: Sequence[int]) -> None:
+        """Remember the nearest windows of a first round, for latents share windows."""
+        unknown = np.array([query for query in dict.fromkeys(queries) if query not in self._known], dtype=np.int64)
         if unknown.size:
-            self._known.update(zip(unknown.tolist(), self._search(unknown, n).astype(np.int32), strict=True))
+            nearest = self._search(unknown, min(FIRST_NEAREST, self._grid.n_windows))
+            self._known.update(zip(unknown.tolist(), nearest.astype(np.int32), strict=True))
+
+    def _nearest(self, queries: Int64[np.ndarray, " query"], n: int) -> Int64[np.ndarray, "query nearest"]:
+        """The nearest windows of each query, nearest first."""
+        if n > FIRST_NEAREST:
+            return self._search(queries, n)
         return np.stack([self._known[query] for query in queries.tolist()]).astype(np.int64)
 
     def _search(self, queries: Int64[np.ndarray, " query"], n: int) -> Int64[np.ndarray, "query nearest"]:
