@@ -5,6 +5,9 @@ The corpus and the store are made up: words at random in documents of 720 tokens
 medians over blocks of latents: drawing, checks and table, without writing (`write_ms`) and without what is done once
 (`grid_s`; for neighbours the sparse matrices are part of `neighbours_ms`). The reference is timed on a few of the
 same latents. With QUICK=1: 512 latents, 2M tokens.
+
+A second line is of the whole choice by `choose_examples` in two processes, with checks, writing, and all that is made once:
+minutes, and the most memory of one process, corpus and store included. N_LATENTS=100000 takes another number of latents.
 """
 
 import os
@@ -24,14 +27,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from latentry.registry import ContrastConfig, variant
-from latentry.sampling.choose import LATENTS_PER_BLOCK, BlockMaker, Corpus
+from latentry.sampling.choose import LATENTS_PER_BLOCK, BlockMaker, Corpus, choose_examples
 from latentry.sampling.disjoint import verify_disjoint
 from latentry.sampling.grid import Grid, grid_of
 from latentry.sampling.sample import sample_of_latents
+from latentry.sampling.tables import SCHEMA
 from latentry.sections import ExampleSettings
 
 QUICK = bool(os.environ.get("QUICK"))
-N_LATENTS, N_TOKENS = (512, 2_000_000) if QUICK else (16_384, 10_000_000)
+N_LATENTS, N_TOKENS = int(os.environ.get("N_LATENTS", 512 if QUICK else 16_384)), 2_000_000 if QUICK else 10_000_000
+PROCESSES = 2
 N_REFERENCE = 16 if QUICK else 64
 FEWEST, MOST = 2_000, 30_000
 CONTEXT, DOCUMENT, WORD, DRAWN = 256, 720, 7, 256
@@ -97,7 +102,15 @@ def corpus_of(token_set: MadeUpTokens, store: MadeUpStore) -> Corpus:
         token_set=token_set,
         kept=(~token_set.special).astype(np.uint8),
         store=store,
-        statistics=pa.table({}),
+        signed=False,
+        statistics=pa.table(
+            {
+                "latent": np.arange(store.width),
+                "firing_count": store.counts,
+                "firing_frequency": store.counts / token_set.tokens.size,
+                "peak": np.ones(store.width, dtype=np.float32),
+            }
+        ),
         decoder=lambda: np.zeros((0, 0), dtype=np.float32),
         embedded=lambda model, texts: np.zeros((len(texts), 0), dtype=np.float32),  # noqa: ARG005
     )
@@ -216,19 +229,35 @@ def reference_ms(token_set: MadeUpTokens, store: MadeUpStore, grid: Grid) -> flo
     return statistics.median(times)
 
 
-def peak_gb() -> float:
-    """The most memory this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
+def whole_minutes(corpus: Corpus) -> tuple[float, int]:
+    """Minutes of the whole choice with random contrasts, and examples written."""
+    settings = ExampleSettings(contrasts={"only": variant("sampling", "random").Config(kind="random")})
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        with pq.ParquetWriter(Path(folder, "examples.parquet"), SCHEMA, compression="zstd") as writer:
+            chosen = choose_examples(0, settings, corpus, writer.write_table, PROCESSES)
+        return (time.perf_counter() - start) / 60, chosen.n_examples
+
+
+def peak_gb(who: int = resource.RUSAGE_SELF) -> float:
+    """The most memory this process, or one of those it made, has had."""
+    return resource.getrusage(who).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
 
 
 def main() -> None:
-    """Make the corpus and the store, time both kinds of contrasts and the reference."""
+    """Make the corpus and the store, time the whole choice, both kinds of contrasts and the reference."""
     token_set = made_up_tokens(N_TOKENS)
     store = MadeUpStore(token_set, N_LATENTS)
     corpus, start = corpus_of(token_set, store), time.process_time()
     grid = grid_of(token_set, 32)
     grid_s = time.process_time() - start
     before = peak_gb()
+    minutes, n_examples = whole_minutes(corpus)
+    print(  # noqa: T201
+        f"examples n={N_LATENTS} tokens={N_TOKENS} processes={PROCESSES} minutes={minutes:.2f} examples={n_examples}"
+        f" corpus_gb={before:.2f} peak_gb={peak_gb():.2f} process_peak_gb={peak_gb(resource.RUSAGE_CHILDREN):.2f}",
+        flush=True,
+    )
     ms, write_ms, _ = chosen_ms(corpus, store, grid, variant("sampling", "random").Config(kind="random"))
     peak = peak_gb()
     plain_ms = reference_ms(token_set, store, grid)

@@ -17,7 +17,7 @@ from latentry.latents.latent_store import LatentStore
 from latentry.params import Params, load_params
 from latentry.runtime import device_of, run_stage, use_threads
 from latentry.sampling.choose import Corpus, choose_examples
-from latentry.sampling.folders import decoder_rows, verify_same_tokens
+from latentry.sampling.folders import decoder_rows, is_signed, verify_same_tokens
 from latentry.store import cache_folder, read_table, work
 
 
@@ -46,6 +46,7 @@ def main(name: str) -> None:
             token_set=TokenSet(tokens),
             kept=kept_in(activations).astype(np.uint8),
             store=LatentStore.of(latents),
+            signed=is_signed(latents),
             statistics=read_table(latents, LATENTS, "statistics.parquet", ["latent", "firing_count", "firing_frequency", "peak"]),
             decoder=lambda: decoder_rows(params.named("saes", name), name, Path("data/saes", name)),
             embedded=lambda model, texts: _embedder(params, model).documents(texts),

@@ -7,19 +7,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from latentry.randomness import rng_for
+from latentry.records import Split
 from latentry.registry import kinds, variant
-from latentry.sampling.base import SourceInputs, Wanted, Windows
+from latentry.sampling.base import SourceInputs, Windows
 from latentry.sampling.chooser import cut_of
+from latentry.sampling.draws import keys_of
 from latentry.sampling.grid import grid_of
 from latentry.sampling.mixed import parts_of
 from latentry.sampling.neighbours import Jaccard
+from latentry.sampling.splits import Sides
+from latentry.sampling.wanted import Wanted
 from latentry.sampling.windows import Cut, Firing
 from planted_corpus import WINDOW, PlantedStore, firing, random_texts, tokens_of
 
 N_LATENTS = 12
 TOKENS = tokens_of([*random_texts(20, 200), *["again and again it says the same thing " * 20] * 4], context=64)
 GRID = grid_of(TOKENS, WINDOW)
+DOCUMENTS = np.arange(len(TOKENS.texts))
+EVEN_DOCUMENTS = Sides(key=np.uint64(0), n_held_out=1, n_explain=1, units=DOCUMENTS, held_out=DOCUMENTS % 2 == 0)
+"""In tests the split is that of the even documents."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "semantic": {"model": "letters"},
     "mixed": {"shares": {"random": 0.5, "same_document": 0.5}},
@@ -40,6 +46,7 @@ def inputs_of(store: PlantedStore, **changes: Any) -> SourceInputs:
         "grid": GRID,
         "token_set": TOKENS,
         "store": store,
+        "signed": False,
         "firing_counts": np.array([store.read(latent)[0].size for latent in range(store.width)]),
         "decoder": lambda: np.random.default_rng(0).standard_normal((store.width, 5)).astype(np.float32),
         "embedded": letters,
@@ -60,8 +67,7 @@ def cut(windows: str, inputs: SourceInputs) -> Cut:
 
 
 def wanted(inputs: SourceInputs, n: int, seed: int = 0, windows: str = "fixed", latent: int = 0) -> Wanted:
-    position, activation = inputs.store.read(latent)
-    fires = Firing(latent=latent, position=position.astype(np.int64), activation=activation)
+    fires = Firing.of(inputs.store, latent, signed=inputs.signed)
     found = cut(windows, inputs).activating(fires)
     even = np.flatnonzero(GRID.document[found.window] % 2 == 0)
     shown = even[np.random.default_rng(seed).permutation(even.size)[:20]]
@@ -72,10 +78,11 @@ def wanted(inputs: SourceInputs, n: int, seed: int = 0, windows: str = "fixed", 
         firing=fires,
         n_silent=GRID.n_windows - found.n_grid,
         refused_texts=found.texts,
-        in_split=lambda windows: GRID.document[windows] % 2 == 0,
+        split=Split.HELD_OUT,
+        split_by="document",
+        sides=EVEN_DOCUMENTS,
         activating=Windows(window=found.window[shown], starts=found.starts(GRID, shown), supplier=shown, part=shown),
-        block=range(N_LATENTS),
-        rng=rng_for(seed, "contrast", latent),
+        key=keys_of(seed, "contrast", np.array([latent]))[0],
     )
 
 
@@ -96,7 +103,7 @@ def test_contrasts_are_silent_allowed_distinct_and_drawn_again_the_same(kind: st
     values = firing(TOKENS, probability, seed=1)
     inputs = inputs_of(store_of(values))
     asked = wanted(inputs, n=8, windows=windows)
-    drawn = built(kind, inputs).draw(asked)
+    drawn = built(kind, inputs).draw([asked])[0]
     assert 0 < drawn.starts.size <= 8
     activating = {text_at(start) for start in cut(windows, inputs).activating(asked.firing).starts(GRID).tolist()}
     for start in drawn.starts.tolist():
@@ -109,16 +116,38 @@ def test_contrasts_are_silent_allowed_distinct_and_drawn_again_the_same(kind: st
     assert np.diff(np.sort(drawn.starts)).min(initial=WINDOW) >= WINDOW
     apart = np.abs(drawn.starts[:, None] - asked.activating.starts)
     assert apart.min() >= WINDOW, "no token in common with an activating window of the split"
-    again = built(kind, inputs).draw(wanted(inputs, n=8, windows=windows))
+    again = built(kind, inputs).draw([wanted(inputs, n=8, windows=windows)])[0]
     assert drawn.starts.tolist() == again.starts.tolist()
     assert drawn.supplier.tolist() == again.supplier.tolist()
 
 
 @pytest.mark.parametrize("windows", ["fixed", "centred"])
 @pytest.mark.parametrize("kind", kinds("sampling"))
+def test_contrasts_of_a_signed_latent_are_silent_for_its_twin_too(kind: str, windows: str) -> None:
+    """Latent 0 and its twin, 6, fire at tokens of their own."""
+    both = firing(TOKENS, 0.14, seed=1)
+    negative = np.random.default_rng(2).random(both.size) < 0.5
+    others = {latent: firing(TOKENS, 0.02 * latent, seed=100 + latent) for latent in range(1, N_LATENTS)}
+    store = PlantedStore({**others, 0: np.where(negative, 0, both), N_LATENTS // 2: np.where(negative, both, 0)}, width=N_LATENTS)
+    drawn = {
+        (latent, signed): built(kind, inputs := inputs_of(store, signed=signed)).draw([wanted(inputs, 8, windows=windows, latent=latent)])[
+            0
+        ]
+        for latent in (0, N_LATENTS // 2)
+        for signed in (False, True)
+    }
+    fires = {key: [bool(both[start : start + WINDOW].any()) for start in found.starts.tolist()] for key, found in drawn.items()}
+    for latent in (0, N_LATENTS // 2):
+        assert any(fires[latent, False]), "else the twin would not matter here"
+        assert fires[latent, True]
+        assert not any(fires[latent, True])
+
+
+@pytest.mark.parametrize("windows", ["fixed", "centred"])
+@pytest.mark.parametrize("kind", kinds("sampling"))
 def test_a_latent_without_silent_windows_gets_none(kind: str, windows: str) -> None:
     inputs = inputs_of(store_of(firing(TOKENS, 1.1, seed=1)))
-    assert built(kind, inputs).draw(wanted(inputs, n=8, windows=windows)).starts.size == 0
+    assert built(kind, inputs).draw([wanted(inputs, n=8, windows=windows)])[0].starts.size == 0
 
 
 def test_random_finds_every_silent_window_when_more_are_wanted_than_there_are() -> None:
@@ -127,7 +156,7 @@ def test_random_finds_every_silent_window_when_more_are_wanted_than_there_are() 
     for window in silent:
         values[GRID.starts[window] : GRID.starts[window] + WINDOW] = 0
     inputs = inputs_of(store_of(values))
-    found = built("random", inputs).draw(wanted(inputs, n=50)).starts
+    found = built("random", inputs).draw([wanted(inputs, n=50)])[0].starts
     assert sorted(found) == sorted(GRID.starts[window] for window in silent if GRID.document[window] % 2 == 0)
 
 
@@ -138,7 +167,7 @@ def test_random_draws_each_silent_window_equally_often() -> None:
     n_rounds = 1500
     asked, source = [wanted(inputs, n=5, seed=seed) for seed in range(n_rounds)], built("random", inputs)
     for one in asked:
-        counts[GRID.window_of[source.draw(one).starts]] += 1
+        counts[GRID.window_of[source.draw([one])[0].starts]] += 1
     fires = np.array([values[start : start + WINDOW].any() for start in GRID.starts.tolist()])
     silent = np.flatnonzero(~fires & (GRID.document % 2 == 0))
     silent = silent[~np.isin(GRID.text_id[silent], GRID.text_id[fires])]
@@ -153,7 +182,7 @@ def test_same_document_takes_turns_of_the_documents_of_the_activating_windows_by
     inputs = inputs_of(store_of(firing(TOKENS, 0.05, seed=3)))
     asked = wanted(inputs, n=30)
     ranked = list(dict.fromkeys(GRID.document[asked.activating.window].tolist()))
-    drawn = built("same_document", inputs).draw(asked).starts
+    drawn = built("same_document", inputs).draw([asked])[0].starts
     documents = GRID.document[GRID.window_of[drawn]].tolist()
     assert set(documents) <= set(ranked)
     assert documents[: len(ranked)] == ranked, "every one of these documents has silent windows"
@@ -207,7 +236,7 @@ def test_neighbours_are_the_most_similar_latents_and_give_equally_many_silent_wi
     cosine = {other: float(unit[0] @ unit[other]) for other in range(1, N_LATENTS) if unit[0] @ unit[other] > 0}
     inputs = inputs_of(store, decoder=lambda: 3 * decoder)
     for by, expected in (("jaccard", nearest(brute_jaccard(store, 0), 3)), ("cosine", nearest(cosine, 3))):
-        drawn = built("neighbours", inputs, by=by, n_neighbours=3).draw(wanted(inputs, n=12))
+        drawn = built("neighbours", inputs, by=by, n_neighbours=3).draw([wanted(inputs, n=12)])[0]
         assert drawn.supplier.tolist() == expected * 4
         for start, supplier in zip(drawn.starts.tolist(), drawn.supplier.tolist(), strict=True):
             values = np.zeros(TOKENS.tokens.size)
@@ -215,19 +244,36 @@ def test_neighbours_are_the_most_similar_latents_and_give_equally_many_silent_wi
             assert values[start : start + WINDOW].any()
 
 
+@pytest.mark.parametrize("kind", kinds("sampling"))
+def test_latents_worked_on_together_are_given_what_each_is_given_alone(kind: str) -> None:
+    inputs = inputs_of(store_of(firing(TOKENS, 0.1, seed=1)))
+    asked = [wanted(inputs, n=8, latent=latent) for latent in (0, 3, 7)]
+    together = built(kind, inputs).draw(asked)
+    for one, found in zip(asked, together, strict=True):
+        alone = built(kind, inputs).draw([one])[0]
+        assert found.starts.tolist() == alone.starts.tolist()
+        assert found.supplier.tolist() == alone.supplier.tolist()
+
+
 def test_a_neighbour_with_few_windows_leaves_its_part_to_the_others() -> None:
     store = overlapping_store()
     inputs = inputs_of(store)
-    drawn = built("neighbours", inputs, n_neighbours=11).draw(wanted(inputs, n=60))
+    drawn = built("neighbours", inputs, n_neighbours=11).draw([wanted(inputs, n=60)])[0]
     assert drawn.starts.size == 60
     assert len(set(drawn.supplier.tolist())) > 5
+
+
+def test_a_latent_without_neighbours_gets_none() -> None:
+    store = PlantedStore({0: firing(TOKENS, 0.1, seed=1)}, width=N_LATENTS)
+    inputs = inputs_of(store)
+    assert built("neighbours", inputs).draw([wanted(inputs, n=8)])[0].starts.size == 0
 
 
 def test_semantic_contrasts_are_the_nearest_silent_windows_spread_over_the_queries() -> None:
     values = firing(TOKENS, 0.03, seed=6)
     inputs = inputs_of(store_of(values))
     asked = wanted(inputs, n=12)
-    drawn = built("semantic", inputs).draw(asked).starts
+    drawn = built("semantic", inputs).draw([asked])[0].starts
     embedded = letters("letters", [text_at(start) for start in GRID.starts.tolist()])
     usable = [
         window
@@ -252,7 +298,7 @@ def test_semantic_goes_on_to_farther_windows_where_the_nearest_all_fire() -> Non
     """The latent fires in all documents but two, whose words are others than all the rest."""
     token_set_documents = [document for document in range(24) if document not in (10, 12)]
     inputs = inputs_of(store_of(firing(TOKENS, 1.1, seed=1, documents=token_set_documents)))
-    drawn = built("semantic", inputs, n_queries=2).draw(wanted(inputs, n=10)).starts
+    drawn = built("semantic", inputs, n_queries=2).draw([wanted(inputs, n=10)])[0].starts
     assert drawn.size == 10
     assert set(GRID.document[GRID.window_of[drawn]].tolist()) <= {10, 12}
 
@@ -260,7 +306,7 @@ def test_semantic_goes_on_to_farther_windows_where_the_nearest_all_fire() -> Non
 def test_mixed_contrasts_hold_each_part_in_its_share_and_say_which() -> None:
     inputs = inputs_of(store_of(firing(TOKENS, 0.05, seed=7)))
     shares = {"random": 0.25, "same_document": 0.75}
-    drawn = built("mixed", inputs, shares=shares).draw(wanted(inputs, n=20))
+    drawn = built("mixed", inputs, shares=shares).draw([wanted(inputs, n=20)])[0]
     assert Counter(drawn.part.tolist()) == {0: 5, 1: 15}
     assert Counter(drawn.part[:8].tolist()) == {0: 2, 1: 6}
     config = variant("sampling", "mixed").Config(kind="mixed", shares=shares)

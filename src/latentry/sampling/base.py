@@ -14,7 +14,7 @@ from latentry.sampling.grid import Grid
 
 if TYPE_CHECKING:
     from latentry.registry import ContrastConfig
-    from latentry.sampling.windows import Cut, Firing
+    from latentry.sampling.wanted import Wanted
 
 
 class Tokens(Protocol):
@@ -102,56 +102,14 @@ class Windows:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Windows wanted for one latent and one split."""
-
-    n: int
-    grid: Grid
-    cut: "Cut"
-    firing: "Firing"
-    """Where the latent fires: every contrast is silent."""
-    n_silent: int
-    """Windows of the grid in which it is silent."""
-    refused_texts: Int64[np.ndarray, " text"]
-    """Keys of texts that no contrast may have, ascending: those of activating windows, and of contrasts drawn before."""
-    in_split: Callable[[Int64[np.ndarray, " window"]], Bool[np.ndarray, " window"]]
-    """Whether each window of the grid lies in the documents of this split."""
-    activating: Windows
-    """The split's activating windows, by rank: no contrast shares a token with them."""
-    block: Sequence[int]
-    """Latents worked on together with this one, itself among them: a source may compute for all of them at once."""
-    rng: np.random.Generator
-
-    @property
-    def latent(self) -> int:
-        """The latent that must be silent."""
-        return self.firing.latent
-
-    def extended(
-        self, drawn: Windows, windows: Int64[np.ndarray, " candidate"], supplier: Int64[np.ndarray, " candidate"] | None = None
-    ) -> Windows:
-        """What was drawn, and those of the candidate windows of the grid that may be used, in the order given.
-
-        They are cut, silent, of this split, without a token of its activating windows, and of a text that is neither
-        refused nor there already.
-        """
-        starts = self.cut.around(windows, self.rng)
-        usable = np.flatnonzero(self.firing.is_silent(starts, self.grid.window))
-        usable = usable[~overlaps(starts[usable], self.activating.starts, self.grid.window)]
-        usable = usable[self.in_split(windows[usable])]
-        from_whom = np.full(usable.size, NO_SUPPLIER) if supplier is None else supplier[usable]
-        fresh = Windows(window=windows[usable], starts=starts[usable], supplier=from_whom, part=np.zeros(usable.size, dtype=np.int64))
-        refused = is_in(self.cut.texts(fresh), self.refused_texts) if self.refused_texts.size else np.zeros(0, dtype=bool)
-        both = drawn.followed_by(fresh.taken(np.flatnonzero(~refused)) if refused.any() else fresh)
-        return both.taken(self.cut.first_of_each(both))
-
-
 class ContrastSource(Protocol):
     """Where silent windows come from. A variant is a file with `build(config, inputs) -> ContrastSource`."""
 
-    def draw(self, wanted: Wanted) -> Windows:
-        """As many as are wanted, made by `Wanted.extended`; fewer where there are no more."""
+    def draw(self, wanted: Sequence["Wanted"]) -> list[Windows]:
+        """For each latent, all asked for one split, as many as are wanted, that `Wanted` lets through; fewer where there are no more.
+
+        What a latent is given depends on no other.
+        """
         ...
 
 
@@ -163,6 +121,8 @@ class SourceInputs:
     grid: Grid
     token_set: Tokens
     store: Activations
+    signed: bool
+    """Whether each latent has a twin, as `windows.Firing.of` says."""
     firing_counts: Int64[np.ndarray, " latent"]
     decoder: Callable[[], Float32[np.ndarray, "latent d_in"]]
     """Reads the SAE's decoder rows."""

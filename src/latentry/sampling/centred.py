@@ -5,14 +5,16 @@ reach into the ends that the grid drops. No two windows of a latent overlap.
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32, Int64
+from jaxtyping import Bool, Float32, Int32, Int64, UInt64
 
-from latentry.sampling.base import Tokens, Windows, first_of_each
+from latentry.sampling.base import Tokens, Windows, first_of_each, overlaps
+from latentry.sampling.draws import uniform
 from latentry.sampling.grid import Grid
 from latentry.sampling.texts import TextKeys
-from latentry.sampling.windows import ActivatingWindows, Firing, GridFiring, decile_of, grid_firing
+from latentry.sampling.windows import ActivatingWindows, Firing, GridFiring, by_strength, grid_firing
 
 CENTRE = 0.75
 """Where in the window the peak stands: what comes before explains an activation better than what follows."""
@@ -39,23 +41,28 @@ class CentredCut:
             window=found.windows[kept],
             cut=starts[kept],
             peak=peak[kept],
-            decile=decile_of(peak[kept]),
+            by_strength=by_strength(peak[kept]),
             texts=np.unique(texts),
         )
 
-    def around(self, windows: Int64[np.ndarray, " n"], rng: np.random.Generator) -> Int64[np.ndarray, " n"]:
+    def around(self, windows: Int64[np.ndarray, "latent n"], keys: UInt64[np.ndarray, " latent"]) -> Int64[np.ndarray, "latent n"]:
         """A window around a random token of each window of the grid."""
-        return self._around(windows, self._grid.starts[windows] + rng.integers(self._grid.window, size=windows.size))
+        place = (uniform(keys[:, None], windows) * self._grid.window).astype(np.int64)
+        return self._around(windows, self._grid.starts[windows] + place)
 
-    def texts(self, windows: Windows) -> Int64[np.ndarray, " n"]:
+    def texts(self, window: Int64[np.ndarray, "*n"], starts: Int64[np.ndarray, "*n"]) -> Int64[np.ndarray, "*n"]:  # noqa: ARG002
         """A hash of the characters."""
-        return self._keys.at(windows.starts, self._grid.window)
+        return self._keys.at(starts, self._grid.window)
+
+    def are_apart(self, starts: Int64[np.ndarray, "latent n"], activating: Sequence[Windows]) -> Bool[np.ndarray, "latent n"]:
+        """As `Cut.are_apart`."""
+        return np.stack([~overlaps(row, one.starts, self._grid.window) for row, one in zip(starts, activating, strict=True)])
 
     def first_of_each(self, windows: Windows) -> Int64[np.ndarray, " kept"]:
         """The first of each text, and of those with tokens in common."""
         taken: list[int] = []
         kept = []
-        for index in first_of_each(self.texts(windows)).tolist():
+        for index in first_of_each(self._keys.at(windows.starts, self._grid.window)).tolist():
             start = int(windows.starts[index])
             place = bisect_left(taken, start - self._grid.window + 1)
             if place == len(taken) or taken[place] >= start + self._grid.window:
@@ -63,14 +70,14 @@ class CentredCut:
                 kept.append(index)
         return np.array(kept, dtype=np.int64)
 
-    def _around(self, windows: Int64[np.ndarray, " n"], centre: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    def _around(self, windows: Int64[np.ndarray, "*n"], centre: Int64[np.ndarray, "*n"]) -> Int64[np.ndarray, "*n"]:
         window = self._grid.window
         return np.clip(centre - int(CENTRE * window), self._grid.span_start[windows], self._grid.span_end[windows] - window)
 
 
 def _peak_positions(firing: Firing, found: GridFiring) -> Int64[np.ndarray, " window"]:
     """Where each grid window's largest activation stands, the first of equal ones."""
-    n_entries = found.end - found.begin
+    n_entries = np.diff(found.begin, append=firing.position.size)
     window = np.repeat(np.arange(n_entries.size), n_entries)
     entry = np.arange(window.size) + np.repeat(found.begin - (np.cumsum(n_entries) - n_entries), n_entries)
     at_peak = np.flatnonzero(firing.activation[entry] == found.peak[window])

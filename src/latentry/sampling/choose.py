@@ -40,6 +40,8 @@ class Corpus:
     """Reads the SAE's decoder rows, for contrasts by their cosine."""
     embedded: Callable[[str, Sequence[str]], Float32[np.ndarray, "text d_embedding"]]
     """Unit vectors of texts by a model named under `models`, for semantic contrasts."""
+    signed: bool = False
+    """Whether the SAE is signed: a latent and the one half the width away are two signs of one; a contrast is silent for both."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +117,7 @@ class BlockMaker:
             grid=grid,
             token_set=corpus.token_set,
             store=corpus.store,
+            signed=corpus.signed,
             firing_counts=firing_counts,
             decoder=corpus.decoder,
             embedded=corpus.embedded,
@@ -134,7 +137,7 @@ class BlockMaker:
 
     def block(self, latents: Sequence[int]) -> Block:
         """One block, from its latents alone."""
-        outcomes = [self._chooser.outcome(latent, latents) for latent in latents]
+        outcomes = self._chooser.outcomes(latents)
         return Block(
             outcomes=tuple(dataclasses.replace(outcome, drawn=()) for outcome in outcomes),
             n_rows=tuple(sum(group.starts.size for group in outcome.drawn) for outcome in outcomes),

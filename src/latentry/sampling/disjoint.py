@@ -47,12 +47,18 @@ def _verify(
     # One number for (latent, unit), with room for the neighbours of the first and the last unit.
     spacing = int(unit.max(initial=0)) + 3
     key = latent * spacing + unit + 1
-    shared = np.unique(np.concatenate([np.intersect1d(key[explain] + step, key[~explain]) // spacing for step in reach]))
+    to_explain, held_out = key[explain], np.unique(key[~explain])
+    shared = np.unique(np.concatenate([to_explain[_is_among(to_explain + step, held_out)] for step in reach]) // spacing)
     if shared.size:
         raise ContractError(
             f"examples: {shared.size} latents have {what} in both of their splits, first {shared[:5].tolist()};"
             " none may; rerun `dvc repro examples`, and report it if it comes again"
         )
+
+
+def _is_among(values: Int64[np.ndarray, " value"], ascending: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " value"]:
+    places = np.searchsorted(ascending, values)
+    return (np.append(ascending, -1)[places] == values) if ascending.size else np.zeros(values.size, dtype=bool)
 
 
 def read_examples(folder: Path, split: Split | None = None) -> dict[int, list[Example]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Int64
 
-from latentry.sampling.splits import drawn_by_decile
+from latentry.sampling.deciles import drawn_by_decile
 from latentry.sampling.windows import ActivatingWindows
 
 _Candidates = Int64[np.ndarray, " candidate"]

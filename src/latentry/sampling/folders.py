@@ -1,11 +1,12 @@
 """What sampling takes from finished folders of other stages, as their contracts say it stands there."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float32
 
-from latentry.contracts import SAE, Contract
+from latentry.contracts import LATENTS, SAE, Contract
 from latentry.errors import ContractError
 from latentry.registry import SaeConfig, variant
 from latentry.store import manifest_digest, read_manifest
@@ -19,6 +20,16 @@ def decoder_rows(config: SaeConfig, name: str, sae: Path) -> Float32[np.ndarray,
     """
     read_manifest(sae, SAE)
     return variant("saes", config.kind).build(config, name, sae).decoder.float().numpy()
+
+
+def is_signed(latents: Path) -> bool:
+    """Whether `data/latents/<S>` is of a signed SAE, so that each latent has a twin.
+
+    Raises:
+        ContractError: the folder is not complete.
+    """
+    read_manifest(latents, LATENTS)
+    return bool(json.loads((latents / "store.json").read_text()).get("signed", False))
 
 
 def verify_same_tokens(folder: Path, contract: Contract, tokens: Path) -> None:

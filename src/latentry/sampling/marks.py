@@ -22,9 +22,12 @@ def marks_of(
     """
     peak = activations.max(axis=1, initial=0.0, keepdims=True)
     marked = (activations > 0) & (activations >= MARK_FRACTION * peak)
-    edge = np.zeros((len(marked), 1), dtype=bool)
-    example, first = np.nonzero(marked & ~np.hstack([edge, marked[:, :-1]]))
-    _, last = np.nonzero(marked & ~np.hstack([marked[:, 1:], edge]))
+    # With a column of nothing on both sides, marks begin and end by turns in the flat array, and none goes on into the next row.
+    padded = np.pad(marked, ((0, 0), (1, 1))).reshape(-1)
+    n_columns = marked.shape[1] + 2
+    edges = np.flatnonzero(padded[1:] != padded[:-1])
+    example, first = np.divmod(edges[::2], n_columns)
+    last = edges[1::2] % n_columns - 1
     start, end = span_start[example, first], span_end[example, last]
     visible = end > start
     example, start, end = example[visible], start[visible], end[visible]

@@ -1,14 +1,15 @@
 """Mixed contrasts: several other entries of `examples.contrasts`, each in its stated share."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import ContrastSource, SourceInputs, Wanted, Windows
+from latentry.sampling.base import ContrastSource, SourceInputs, Windows
+from latentry.sampling.wanted import Wanted
 
 
 class Config(ContrastConfig):
@@ -49,16 +50,26 @@ class Mixed:
     def __init__(self, shares: Mapping[str, float], sources: Mapping[str, ContrastSource]) -> None:
         self._shares, self._sources = shares, sources
 
-    def draw(self, wanted: Wanted) -> Windows:
+    def draw(self, wanted: Sequence[Wanted]) -> list[Windows]:
         """The parts' windows, interleaved so that each prefix is near the shares."""
-        drawn, turns = Windows.none(), np.zeros(0)
-        for part, (name, n) in enumerate(parts_of(wanted.n, self._shares).items()):
-            texts = np.union1d(wanted.refused_texts, wanted.cut.texts(drawn))
-            found = self._sources[name].draw(dataclasses.replace(wanted, n=n, refused_texts=texts))
-            drawn = drawn.followed_by(dataclasses.replace(found, part=np.full(found.starts.size, part)))
-            turns = np.append(turns, (np.arange(found.starts.size) + 0.5) / max(n, 1))
-        mixed = drawn.taken(np.argsort(turns, kind="stable"))
-        return mixed.taken(wanted.cut.first_of_each(mixed))
+        drawn, turns = [Windows.none() for _ in wanted], [np.zeros(0) for _ in wanted]
+        for part, (name, n) in enumerate(parts_of(wanted[0].n, self._shares).items()):
+            asked = [_for_part(each, part, n, some) for each, some in zip(wanted, drawn, strict=True)]
+            found = self._sources[name].draw(asked)
+            sizes = [some.starts.size for some in found]
+            drawn = [
+                some.followed_by(dataclasses.replace(more, part=np.full(size, part)))
+                for some, more, size in zip(drawn, found, sizes, strict=True)
+            ]
+            turns = [np.append(turn, (np.arange(size) + 0.5) / max(n, 1)) for turn, size in zip(turns, sizes, strict=True)]
+        mixed = [some.taken(np.argsort(turn, kind="stable")) for some, turn in zip(drawn, turns, strict=True)]
+        return [some.taken(each.cut.first_of_each(some)) for each, some in zip(wanted, mixed, strict=True)]
+
+
+def _for_part(wanted: Wanted, part: int, n: int, drawn: Windows) -> Wanted:
+    """Its own draws, and no text that another part has."""
+    texts = np.union1d(wanted.refused_texts, wanted.cut.texts(drawn.window, drawn.starts))
+    return dataclasses.replace(wanted, n=n, refused_texts=texts, key=wanted.key ^ np.uint64(part + 1))
 
 
 def parts_of(n: int, shares: Mapping[str, float]) -> dict[str, int]:

@@ -7,19 +7,23 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, Protocol
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt64
+from jaxtyping import Float32, Float64, Int64, UInt64
 from pydantic import Field
 from scipy.sparse import csr_array
 
 from latentry.randomness import rng_for
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import Activations, SourceInputs, Wanted, Windows, in_turns
+from latentry.sampling.base import NO_SUPPLIER, Activations, SourceInputs, Windows, in_turns
+from latentry.sampling.draws import uniform
 from latentry.sampling.grid import Grid
+from latentry.sampling.wanted import Wanted, usable_windows
 
 SPARE = 6
 """Draws from each neighbour in the first round, as a multiple of its share: mostly enough are silent and of this split."""
 MANY = 8
 """As many times more draws in the second round, from those that were short."""
+LARGEST_COUNTER = 1 << 32
+"""How far the numbers drawn for one neighbour are from those of the next."""
 SIMILARITIES_AT_ONCE = 4_000_000
 """Numbers of one similarity matrix in memory."""
 POSITIONS_AT_ONCE = 65536
@@ -67,67 +71,99 @@ class Neighbours:
 
     def __init__(self, grid: Grid, store: Activations, similarity: Similarity, n_neighbours: int) -> None:
         self._grid, self._store, self._similarity, self._n_neighbours = grid, store, similarity, n_neighbours
-        self._known: dict[int, Int64[np.ndarray, " neighbour"]] = {}
-        self._read: tuple[int, list[UInt64[np.ndarray, " n"]]] = (-1, [])
+        self._neighbours: dict[int, Int64[np.ndarray, " neighbour"]] = {}
+        self._some: dict[int, Int64[np.ndarray, "neighbour draw"]] = {}
 
-    def draw(self, wanted: Wanted) -> Windows:
+    def draw(self, wanted: Sequence[Wanted]) -> list[Windows]:
         """Equally many windows of each neighbour, uniformly; where one has too few, the others give more."""
-        neighbours = self._neighbours(wanted)
-        positions = self._positions(wanted.latent, neighbours)
-        share = -(-wanted.n // max(neighbours.size, 1))
-        drawn = Windows.none()
-        for n_draws in (SPARE * share, MANY * SPARE * share, None):
-            short = np.flatnonzero(_counts(drawn, neighbours) < share)
-            lists = [self._some_windows(positions[one], n_draws, wanted.rng) for one in short.tolist()]
-            drawn = _offered(wanted, drawn, lists, neighbours[short], neighbours)
-        if drawn.starts.size < wanted.n:
-            lists = [self._some_windows(position, None, wanted.rng) for position in positions]
-            drawn = _offered(wanted, drawn, lists, neighbours, neighbours)
-        return drawn.taken(slice(wanted.n))
+        neighbours = self._neighbours_of([each.latent for each in wanted])
+        n_draws = SPARE * -(-wanted[0].n // self._n_neighbours)
+        windows = np.stack([self._some_windows(each, nearest, n_draws) for each, nearest in zip(wanted, neighbours, strict=True)])
+        windows = windows.reshape(len(wanted), -1)
+        starts, is_usable = usable_windows(wanted, np.maximum(windows, 0))
+        is_usable &= windows >= 0
+        return [
+            self._filled(
+                each,
+                each.joined(
+                    Windows.none(), windows[row], starts[row], np.flatnonzero(is_usable[row]), _suppliers(nearest, n_draws, windows[row])
+                ),
+                nearest,
+            )
+            for row, (each, nearest) in enumerate(zip(wanted, neighbours, strict=True))
+        ]
 
-    def _neighbours(self, wanted: Wanted) -> Int64[np.ndarray, " neighbour"]:
-        if wanted.latent not in self._known:
+    def _filled(self, wanted: Wanted, drawn: Windows, neighbours: Int64[np.ndarray, " neighbour"]) -> Windows:
+        """With more draws from the neighbours that gave too few, then with all of their windows."""
+        if not neighbours.size:
+            return drawn
+        share = -(-wanted.n // neighbours.size)
+        for n_draws in (MANY * SPARE * share, None):
+            short = neighbours[_counts(drawn, neighbours) < share]
+            if short.size:
+                drawn = self._offered(wanted, drawn, short, n_draws)
+        if drawn.starts.size < wanted.n:
+            drawn = self._offered(wanted, drawn, neighbours, None)
+        return drawn.taken(in_turns((drawn.supplier[:, None] == neighbours).argmax(axis=1))[: wanted.n])
+
+    def _neighbours_of(self, latents: Sequence[int]) -> list[Int64[np.ndarray, " neighbour"]]:
+        """Those of the latents worked on together, kept for their other split."""
+        if not set(latents) <= self._neighbours.keys():
             at_once = max(1, SIMILARITIES_AT_ONCE // self._store.width)
-            parts = [wanted.block[first : first + at_once] for first in range(0, len(wanted.block), at_once)]
-            self._known = {
+            parts = [latents[first : first + at_once] for first in range(0, len(latents), at_once)]
+            self._neighbours = {
                 latent: most_similar(row, latent, self._n_neighbours)
                 for part in parts
                 for latent, row in zip(part, self._similarity.rows(np.array(part)), strict=True)
             }
-        return self._known[wanted.latent]
+            self._some = {}
+        return [self._neighbours[latent] for latent in latents]
 
-    def _positions(self, latent: int, neighbours: Int64[np.ndarray, " neighbour"]) -> list[UInt64[np.ndarray, " n"]]:
-        """Where each neighbour fires; kept for the latent's other split."""
-        if self._read[0] != latent:
-            self._read = (latent, [self._store.read(neighbour)[0] for neighbour in neighbours.tolist()])
-        return self._read[1]
-
-    def _some_windows(self, position: UInt64[np.ndarray, " n"], n: int | None, rng: np.random.Generator) -> Int64[np.ndarray, " drawn"]:
-        """Grid windows in which a latent fires, from `n` draws of its positions, or all of them; in random order.
+    def _some_windows(
+        self, wanted: Wanted, neighbours: Int64[np.ndarray, " neighbour"], n_draws: int
+    ) -> Int64[np.ndarray, "neighbour draw"]:
+        """Grid windows in which each neighbour fires, -1 where a draw counts for none; more draws begin with the same ones.
 
         A position counts only if it is the first of its window, so that all windows are equally likely. One that comes
-        twice is as if it came once.
+        twice is as if it came once. They are kept for the latent's other split.
         """
-        if n is None or not position.size:
-            window = np.unique(self._grid.window_of[position])
-            return rng.permutation(window[window >= 0].astype(np.int64))
-        entry = rng.integers(position.size, size=n)
+        known = self._some.get(int(wanted.key))
+        if known is None or known.shape[1] < n_draws:
+            counters = np.arange(neighbours.size)[:, None] * LARGEST_COUNTER + np.arange(n_draws)
+            numbers, windows = uniform(wanted.key, counters), np.full((self._n_neighbours, n_draws), -1)
+            for row, neighbour in enumerate(neighbours.tolist()):
+                windows[row] = self._windows_at(self._store.read(neighbour)[0], numbers[row])
+            known = self._some[int(wanted.key)] = windows
+        return known[:, :n_draws]
+
+    def _windows_at(self, position: UInt64[np.ndarray, " n"], numbers: Float64[np.ndarray, " draw"]) -> Int64[np.ndarray, " draw"]:
+        if not position.size:
+            return np.full(numbers.size, -1)
+        entry = (numbers * position.size).astype(np.int64)
         window, before = self._grid.window_of[position[entry]], self._grid.window_of[position[entry - 1]]
-        return window[(window >= 0) & ((window != before) | (entry == 0))].astype(np.int64)
+        return np.where((window != before) | (entry == 0), window, -1)
+
+    def _offered(self, wanted: Wanted, drawn: Windows, suppliers: Int64[np.ndarray, " supplier"], n_draws: int | None) -> Windows:
+        """What was drawn, and what may be used of the suppliers' windows, of so many draws or all, in random order."""
+        generator = wanted.generator()
+        lists = []
+        for latent in suppliers.tolist():
+            position = self._store.read(latent)[0]
+            if n_draws is None:
+                lists.append(generator.permutation(np.unique(self._grid.window_of[position]).astype(np.int64)))
+            else:
+                lists.append(self._windows_at(position, generator.random(n_draws)))
+        windows, supplier = np.concatenate(lists), np.repeat(suppliers, [part.size for part in lists])
+        return wanted.extended(drawn, windows[windows >= 0], supplier[windows >= 0])
 
 
-def _offered(
-    wanted: Wanted,
-    drawn: Windows,
-    lists: Sequence[Int64[np.ndarray, " window"]],
-    suppliers: Int64[np.ndarray, " list"],
-    neighbours: Int64[np.ndarray, " neighbour"],
-) -> Windows:
-    """What was drawn, and what may be used of the suppliers' windows, all of it in turns of the neighbours."""
-    if not lists:
-        return drawn
-    both = wanted.extended(drawn, np.concatenate(lists), np.repeat(suppliers, [windows.size for windows in lists]))
-    return both.taken(in_turns((both.supplier[:, None] == neighbours).argmax(axis=1)))
+def _suppliers(
+    neighbours: Int64[np.ndarray, " neighbour"], n_draws: int, windows: Int64[np.ndarray, " window"]
+) -> Int64[np.ndarray, " window"]:
+    """Whose each window is, of so many draws from each neighbour; places without one are at the end."""
+    supplier = np.full(windows.size, NO_SUPPLIER)
+    supplier[: neighbours.size * n_draws] = np.repeat(neighbours, n_draws)
+    return supplier
 
 
 def _counts(drawn: Windows, neighbours: Int64[np.ndarray, " neighbour"]) -> Int64[np.ndarray, " neighbour"]:

@@ -1,13 +1,15 @@
 """Same-document contrasts: silent windows of the documents of the split's activating ones, so that topic alone does not tell."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int64
 
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import SourceInputs, Wanted, Windows, in_turns
+from latentry.sampling.base import SourceInputs, Windows, in_turns
 from latentry.sampling.grid import Grid
+from latentry.sampling.wanted import Wanted
 
 
 class Config(ContrastConfig):
@@ -20,12 +22,16 @@ class SameDocument:
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
 
-    def draw(self, wanted: Wanted) -> Windows:
+    def draw(self, wanted: Sequence[Wanted]) -> list[Windows]:
         """As `ContrastSource.draw`."""
+        return [self._of(each) for each in wanted]
+
+    def _of(self, wanted: Wanted) -> Windows:
+        generator = wanted.generator()
         documents = self._grid.document[wanted.activating.window]
         _, first = np.unique(documents, return_index=True)
         ranked = documents[np.sort(first)]
-        lists = [wanted.rng.permutation(self._windows(document)) for document in ranked.tolist()]
+        lists = [generator.permutation(self._windows(document)) for document in ranked.tolist()]
         drawn = wanted.extended(Windows.none(), np.concatenate([np.zeros(0, dtype=np.int64), *lists]))
         found_in = self._grid.document[drawn.window]
         return drawn.taken(in_turns((found_in[:, None] == ranked).argmax(axis=1))[: wanted.n])

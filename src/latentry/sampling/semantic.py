@@ -3,6 +3,7 @@
 Every window of the grid is embedded once per run, and remembered by the embedding cache.
 """
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -10,8 +11,9 @@ from jaxtyping import Float32, Int32, Int64
 from pydantic import Field
 
 from latentry.registry import ContrastConfig
-from latentry.sampling.base import SourceInputs, Wanted, Windows, by_turns
+from latentry.sampling.base import SourceInputs, Windows, by_turns
 from latentry.sampling.grid import Grid
+from latentry.sampling.wanted import Wanted
 
 FIRST_NEAREST = 64
 """Windows looked at of each query in a first round; eight times as many in each further one."""
@@ -52,8 +54,12 @@ class Semantic:
         self._index = NearestNeighbors(algorithm="brute").fit(embedded)
         self._known: dict[int, Int32[np.ndarray, " nearest"]] = {}
 
-    def draw(self, wanted: Wanted) -> Windows:
-        """As `ContrastSource.draw`."""
+    def draw(self, wanted: Sequence[Wanted]) -> list[Windows]:
+        """As `ContrastSource.draw`. What is near the queries of all latents is searched for at once, which is several times faster."""
+        self._learn([query for each in wanted for query in each.activating.window[: self._n_queries].tolist()])
+        return [self._of(each) for each in wanted]
+
+    def _of(self, wanted: Wanted) -> Windows:
         queries = wanted.activating.window[: self._n_queries]
         drawn, n_nearest = Windows.none(), 0
         while queries.size and drawn.starts.size < wanted.n and n_nearest < self._grid.n_windows:
@@ -62,13 +68,17 @@ class Semantic:
             drawn = wanted.extended(Windows.none(), table.reshape(-1)[by_turns(table)])
         return drawn.taken(slice(wanted.n))
 
-    def _nearest(self, queries: Int64[np.ndarray, " query"], n: int) -> Int64[np.ndarray, "query nearest"]:
-        """The nearest windows of each query, nearest first; those of a first round are remembered, for latents share windows."""
-        if n != min(FIRST_NEAREST, self._grid.n_windows):
-            return self._search(queries, n)
-        unknown = np.array([query for query in dict.fromkeys(queries.tolist()) if query not in self._known], dtype=np.int64)
+    def _learn(self, queries: Sequence[int]) -> None:
+        """Remember the nearest windows of a first round, for latents share windows."""
+        unknown = np.array([query for query in dict.fromkeys(queries) if query not in self._known], dtype=np.int64)
         if unknown.size:
-            self._known.update(zip(unknown.tolist(), self._search(unknown, n).astype(np.int32), strict=True))
+            nearest = self._search(unknown, min(FIRST_NEAREST, self._grid.n_windows))
+            self._known.update(zip(unknown.tolist(), nearest.astype(np.int32), strict=True))
+
+    def _nearest(self, queries: Int64[np.ndarray, " query"], n: int) -> Int64[np.ndarray, "query nearest"]:
+        """The nearest windows of each query, nearest first."""
+        if n > FIRST_NEAREST:
+            return self._search(queries, n)
         return np.stack([self._known[query] for query in queries.tolist()]).astype(np.int64)
 
     def _search(self, queries: Int64[np.ndarray, " query"], n: int) -> Int64[np.ndarray, "query nearest"]:

@@ -1,45 +1,70 @@
-"""Which documents a latent's two splits may use, and which of its windows are drawn into each.
+"""Which documents each of a latent's two splits may use.
 
 Explain and held-out share no unit: a document, or a block of contexts. The units are divided before anything is drawn,
-so that both splits can be filled; then the held-out windows are drawn, then those to explain from what is left.
+so that both splits can be filled.
 """
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int, Int64, UInt64
+from jaxtyping import Bool, Int, Int64, UInt64
 
+from latentry.sampling.draws import keys_of, uniform
 from latentry.sampling.grid import Grid
 from latentry.sampling.windows import N_DECILES
 
 CONTEXTS_PER_BLOCK = 8
 """Split by context: this many contexts are one unit, whose first context is not used, so that one lies between any two units."""
-NEAR = 0.03
-"""How far from the wanted fraction the division is first looked for."""
+ORDERS = 4
+"""Random orders of the units in which a division is looked for, where the key's own does not do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
     """To which split each unit of the corpus belongs, for one latent."""
 
+    key: np.uint64
+    """Decides over the units, which cost nothing until one is asked for."""
+    n_held_out: int
+    n_explain: int
     units: Int64[np.ndarray, " unit"]
-    """The units in which the latent fires, ascending."""
+    """Those that were divided otherwise, because the key's division could not fill both splits, ascending."""
     held_out: Bool[np.ndarray, " unit"]
-    examples_held_out: Bool[np.ndarray, " example"]
-    """For each of the examples that were divided."""
-    key: int
-    """Decides over the other units, which cost nothing until one is asked for."""
-    held_out_fraction: float
+
+    @classmethod
+    def by_key(cls, key: np.uint64, n_held_out: int, n_explain: int) -> "Sides":
+        """Each unit by the key alone."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(key=key, n_held_out=n_held_out, n_explain=n_explain, units=nothing, held_out=nothing.astype(bool))
 
     def is_held_out(self, units: Int64[np.ndarray, " asked"]) -> Bool[np.ndarray, " asked"]:
         """Whether each unit belongs to the held-out split; else it belongs to the explain split."""
-        places = np.minimum(np.searchsorted(self.units, units), self.units.size - 1)
-        held_out = self.held_out[places]
-        others = np.flatnonzero(self.units[places] != units)
-        if others.size:
-            held_out[others] = _uniform(units[others], self.key) < self.held_out_fraction
-        return held_out
+        return are_held_out([self], units[None])[0]
+
+
+def are_held_out(sides: Sequence[Sides], units: Int64[np.ndarray, "latent asked"]) -> Bool[np.ndarray, "latent asked"]:
+    """`Sides.is_held_out` of several latents, all with splits of the same sizes."""
+    keys = np.array([one.key for one in sides])
+    held_out = is_held_out_by_key(keys[:, None], units, sides[0].n_held_out, sides[0].n_explain)
+    for row, one in enumerate(sides):
+        if one.units.size:
+            places = np.minimum(np.searchsorted(one.units, units[row]), one.units.size - 1)
+            held_out[row] = np.where(one.units[places] == units[row], one.held_out[places], held_out[row])
+    return held_out
+
+
+def side_keys(seed: int, latents: Int64[np.ndarray, " latent"]) -> UInt64[np.ndarray, " latent"]:
+    """The keys by which the units of each latent are divided."""
+    return keys_of(seed, "sides", latents)
+
+
+def is_held_out_by_key(
+    keys: UInt64[np.ndarray, "*key"] | np.uint64, units: Int64[np.ndarray, "*unit"], n_held_out: int, n_explain: int
+) -> Bool[np.ndarray, "*unit"]:
+    """At random, in the proportion of the two splits."""
+    return uniform(keys, units) < n_held_out / (n_held_out + n_explain)
 
 
 def units_of(grid: Grid, windows: Int64[np.ndarray, " window"], split_by: str) -> Int64[np.ndarray, " window"]:
@@ -56,53 +81,21 @@ def sides_of(
     n_held_out: int,
     n_explain: int,
     explain_by_decile: bool,
-    rng: np.random.Generator,
+    key: np.uint64,
 ) -> Sides | None:
     """Divide the units at random, near the proportion of the two splits, so that both can be filled; None if they cannot.
 
     Preferably every decile fills its share on both sides (only held out where the explain split asks for no deciles);
     else both sides have windows enough.
     """
-    key = int(rng.integers(2**63))
-    present, unit, sizes = _distinct(units)
-    uniform = _uniform(present, key)
-    wanted, fraction = (n_held_out, n_explain), n_held_out / max(n_held_out + n_explain, 1)
-    held_out = _nearest_division(uniform, sizes, fraction)
-    if held_out is None or not _fills(decile, held_out[unit], wanted, explain_by_decile):
-        held_out = _searched_division(unit, decile, np.argsort(uniform), wanted, explain_by_decile)
-    if held_out is None:
-        return None
-    return Sides(units=present, held_out=held_out, examples_held_out=held_out[unit], key=key, held_out_fraction=fraction)
-
-
-def _distinct(
-    units: Int64[np.ndarray, " example"],
-) -> tuple[Int64[np.ndarray, " unit"], Int64[np.ndarray, " example"], Int64[np.ndarray, " unit"]]:
-    """The units, ascending, the place of each example's, and their sizes; no sort where they come in order, as in a corpus they do."""
-    if units.size and (units[1:] < units[:-1]).any():
-        return np.unique(units, return_inverse=True, return_counts=True)
-    first = np.ones(units.size, dtype=bool)
-    np.not_equal(units[1:], units[:-1], out=first[1:])
-    begins = np.flatnonzero(first)
-    return units[begins], np.cumsum(first) - 1, np.diff(begins, append=units.size)
-
-
-def _nearest_division(
-    uniform: Float64[np.ndarray, " unit"], sizes: Int64[np.ndarray, " unit"], fraction: float
-) -> Bool[np.ndarray, " unit"] | None:
-    """The first units in random order, as many as come nearest to the fraction, found among those near it; None if they are not there.
-
-    Only the few units whose number is near the fraction are sorted: a latent may fire in very many.
-    """
-    held = uniform <= fraction - NEAR
-    near = np.flatnonzero((uniform <= fraction + NEAR) & ~held)
-    near = near[np.argsort(uniform[near])]
-    n_held = np.cumsum(sizes[near]) + sizes[held].sum()
-    target = sizes.sum() * fraction
-    if not near.size or not n_held[0] <= target <= n_held[-1] < sizes.sum():
-        return None
-    held[near[: int(np.argmin(np.abs(n_held - target))) + 1]] = True
-    return held
+    sides, wanted = Sides.by_key(key, n_held_out, n_explain), (n_held_out, n_explain)
+    if _fills(decile, sides.is_held_out(units), wanted, explain_by_decile):
+        return sides
+    present, unit = np.unique(units, return_inverse=True)
+    counts = np.bincount(unit * N_DECILES + decile - 1, minlength=present.size * N_DECILES).reshape(-1, N_DECILES)
+    orders = (np.argsort(uniform(key ^ np.uint64(number), present)) for number in range(ORDERS))
+    held = _searched_division(counts, orders, wanted, explain_by_decile)
+    return None if held is None else dataclasses.replace(sides, units=present, held_out=np.isin(np.arange(present.size), held))
 
 
 def _fills(
@@ -116,27 +109,21 @@ def _fills(
 
 
 def _searched_division(
-    unit: Int64[np.ndarray, " example"],
-    decile: Int[np.ndarray, " example"],
-    order: Int64[np.ndarray, " unit"],
+    counts: Int64[np.ndarray, "unit decile"],
+    orders: Iterable[Int64[np.ndarray, " unit"]],
     sizes: tuple[int, int],
     explain_by_decile: bool,
-) -> Bool[np.ndarray, " unit"] | None:
-    """The units held out by the best of all divisions there are; None where none lets both sides fill."""
-    counts = np.bincount(unit * N_DECILES + decile - 1, minlength=order.size * N_DECILES).reshape(-1, N_DECILES)
-    held = _random_division(counts, order, sizes, explain_by_decile)
-    held = _greedy_division(counts.sum(axis=1), *sizes) if held is None else held
-    if held is None:
-        return None
-    held_out = np.zeros(order.size, dtype=bool)
-    held_out[held] = True
-    return held_out
-
-
-def _random_division(
-    counts: Int64[np.ndarray, "unit decile"], order: Int64[np.ndarray, " unit"], sizes: tuple[int, int], explain_by_decile: bool
 ) -> Int64[np.ndarray, " held"] | None:
-    """The first units in random order, as many as come nearest to the wanted proportion among all that let both sides fill."""
+    """Units held out so that every decile fills its share, else so that both sides have enough; None where neither is found."""
+    found = [division for order in orders for division in _random_divisions(counts, order, sizes, explain_by_decile)]
+    return min(found, key=lambda division: not division[0])[1] if found else _greedy_division(counts.sum(axis=1), *sizes)
+
+
+def _random_divisions(
+    counts: Int64[np.ndarray, "unit decile"], order: Int64[np.ndarray, " unit"], sizes: tuple[int, int], explain_by_decile: bool
+) -> Iterator[tuple[bool, Int64[np.ndarray, " held"]]]:
+    """The first units in random order, as many as come nearest to the wanted proportion among all that fill every decile's
+    share, if any do, and among all that give both sides enough; each with whether it does the former."""
     n_held_out, n_explain = sizes
     held = np.cumsum(counts[order], axis=0)[:-1]
     rest = counts.sum(axis=0) - held
@@ -145,12 +132,10 @@ def _random_division(
     even = enough & (held >= n_held_out // N_DECILES).all(axis=1)
     if explain_by_decile:
         even &= (rest >= n_explain // N_DECILES).all(axis=1)
-    for possible in (even, enough):
+    distance = np.abs(n_held - counts.sum() * (n_held_out / (n_held_out + n_explain)))
+    for is_even, possible in ((True, even), (False, enough)):
         if possible.any():
-            target = counts.sum() * (n_held_out / (n_held_out + n_explain))
-            distance = np.where(possible, np.abs(n_held - target), np.inf)
-            return order[: int(np.argmin(distance)) + 1]
-    return None
+            yield is_even, order[: int(np.argmin(np.where(possible, distance, np.inf))) + 1]
 
 
 def _greedy_division(sizes: Int64[np.ndarray, " unit"], n_held_out: int, n_explain: int) -> Int64[np.ndarray, " held"] | None:
@@ -169,50 +154,3 @@ def _largest_units(sizes: Int64[np.ndarray, " unit"], n_taken: int, n_left: int)
         if n_so_far < n_taken and rest - size >= n_left:
             taken, n_so_far, rest = [*taken, unit], n_so_far + size, rest - size
     return np.array(taken, dtype=np.int64) if n_so_far >= n_taken else None
-
-
-def shares_of(available: Int[np.ndarray, " decile"], n: int, rng: np.random.Generator) -> Int64[np.ndarray, " decile"]:
-    """How many to take from each decile: equally many, the remainder from deciles drawn at random.
-
-    A decile that cannot fill its share takes from the nearest with surplus, the lower first.
-    """
-    wanted = np.full(N_DECILES, n // N_DECILES)
-    wanted[rng.permutation(N_DECILES)[: n % N_DECILES]] += 1
-    shares = np.minimum(wanted, available)
-    if (shares == wanted).all():
-        return shares
-    for decile in range(N_DECILES):
-        missing = wanted[decile] - min(wanted[decile], available[decile])
-        for other in _nearest_deciles(decile):
-            taken = min(missing, available[other] - shares[other])
-            shares[other], missing = shares[other] + taken, missing - taken
-    return shares
-
-
-def _nearest_deciles(decile: int) -> Iterator[int]:
-    for distance in range(1, N_DECILES):
-        yield from (other for other in (decile - distance, decile + distance) if 0 <= other < N_DECILES)
-
-
-def drawn_by_decile(decile: Int[np.ndarray, " candidate"], n: int, rng: np.random.Generator) -> Int64[np.ndarray, " drawn"]:
-    """Indices of `n` candidates, equally many of each decile, ordered so that each prefix is even over the deciles."""
-    available = np.bincount(decile, minlength=N_DECILES + 1)[1:]
-    shares = shares_of(available, n, rng)
-    shuffled = rng.permutation(decile.size)
-    # The first of each decile mostly stand early in a random order; else all of it is looked through.
-    few = shuffled[: 8 * n]
-    available_early = np.bincount(decile[few], minlength=N_DECILES + 1)[1:]
-    if (available_early < shares).any():
-        few, available_early = shuffled, available
-    by_decile = few[np.argsort(decile[few].astype(np.int8), kind="stable")]
-    place = np.arange(shares.sum()) - np.repeat(np.cumsum(shares) - shares, shares)
-    drawn = by_decile[np.repeat(np.cumsum(available_early) - available_early, shares) + place]
-    return drawn[np.lexsort((rng.random(drawn.size), place))]
-
-
-def _uniform(units: Int64[np.ndarray, " unit"], key: int) -> np.ndarray:
-    """A number in [0, 1) for each unit, by the finaliser of splitmix64: any unit's at once, without those of the others."""
-    x: UInt64[np.ndarray, " unit"] = (units.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((x ^ (x >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53

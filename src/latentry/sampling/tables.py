@@ -51,9 +51,8 @@ def examples_table(drawn: Sequence[Drawn], grid: Grid, token_set: Tokens) -> pa.
     activations = np.concatenate([group.activations for group in drawn])
     windows = np.concatenate([group.window for group in drawn])
     supplier = np.concatenate([group.supplier for group in drawn])
-    begin, end = _tokens_at(token_set.text_start, starts, grid.window), _tokens_at(token_set.text_end, starts, grid.window)
-    text_begin = begin[:, :1].astype(np.int64)
-    span_start, span_end = begin - text_begin, end - text_begin
+    begin, end = (_tokens_at(ends, starts, grid.window).astype(np.int32) for ends in (token_set.text_start, token_set.text_end))
+    span_start, span_end = begin - begin[:, :1], end - begin[:, :1]
     marks, mark_offsets = marks_of(activations, span_start, span_end)
     columns = {
         **_keys(drawn),
@@ -65,7 +64,7 @@ def examples_table(drawn: Sequence[Drawn], grid: Grid, token_set: Tokens) -> pa.
         "tokens": _lists(_tokens_at(token_set.tokens, starts, grid.window).astype(np.uint32, copy=False)),
         "activations": _lists(activations),
         "text": _texts(windows, starts, grid, token_set),
-        "spans": _lists(np.stack([span_start, span_end], axis=2).reshape(len(starts), -1).astype(np.int32)),
+        "spans": _lists(np.stack([span_start, span_end], axis=2).reshape(len(starts), -1)),
         "marks": pa.ListArray.from_arrays(pa.array(mark_offsets.astype(np.int32)), pa.array(marks)),
     }
     return pa.table([pa.array(columns[name], type=SCHEMA.field(name).type) for name in SCHEMA.names], schema=SCHEMA)

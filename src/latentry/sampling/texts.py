@@ -29,7 +29,7 @@ class TextKeys:
             self._before[places] = sums[self._start[places]]
             self._after[places] = sums[end[places]]
 
-    def at(self, starts: Int64[np.ndarray, " n"], window: int) -> Int64[np.ndarray, " n"]:
+    def at(self, starts: Int64[np.ndarray, "*n"], window: int) -> Int64[np.ndarray, "*n"]:
         """The keys of windows of so many tokens, each within one document's span."""
         difference = self._after[starts + window - 1] - self._before[starts]
         return (difference * self._inverse_powers[self._start[starts]]).view(np.int64)

@@ -4,14 +4,15 @@ Windows are in corpus order throughout; strength is by rank, so a monotone chang
 How windows are cut out of the corpus is `fixed.py`'s and `centred.py`'s.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int8, Int32, Int64
+from jaxtyping import Bool, Float32, Int8, Int32, Int64, UInt64
 
 from latentry.errors import ContractError
-from latentry.sampling.base import Windows
+from latentry.sampling.base import Activations, Windows
 from latentry.sampling.grid import Grid
 
 N_DECILES = 10
@@ -27,22 +28,47 @@ class Firing:
     position: Int64[np.ndarray, " n"]
     """Flat positions, ascending."""
     activation: Float32[np.ndarray, " n"]
+    sounding: Int64[np.ndarray, " m"]
+    """Flat positions, ascending, where it or its twin fires: the twin of a signed latent is the other sign of the same one."""
 
-    def is_silent(self, starts: Int64[np.ndarray, " window"], window: int) -> Bool[np.ndarray, " window"]:
-        """Whether it fires at no token of each window."""
-        after = np.searchsorted(self.position, starts)
-        following = self.position.take(after, mode="clip")
-        return (following < starts) | (following >= starts + window)
+    @classmethod
+    def of(cls, store: Activations, latent: int, *, signed: bool) -> "Firing":
+        """From the store; in that of a signed SAE the twins are half its width apart."""
+        position, activation = store.read(latent)
+        own = sounding = position.astype(np.int64, copy=False)
+        if signed:
+            twin, _ = store.read((latent + store.width // 2) % store.width)
+            sounding = np.union1d(own, twin.astype(np.int64))
+        return cls(latent=latent, position=own, activation=activation.astype(np.float32, copy=False), sounding=sounding)
 
     def dense(self, starts: Int64[np.ndarray, " window"], window: int) -> Float32[np.ndarray, "window token"]:
         """Activations at every token of the windows."""
-        begin, end = np.searchsorted(self.position, starts), np.searchsorted(self.position, starts + window)
+        order = np.argsort(starts)
+        begin, end = np.empty_like(starts), np.empty_like(starts)
+        begin[order] = np.searchsorted(self.position, starts[order])
+        end[order] = np.searchsorted(self.position, starts[order] + window)
         n_entries = end - begin
         row = np.repeat(np.arange(starts.size), n_entries)
         entry = np.arange(row.size) + np.repeat(begin - (np.cumsum(n_entries) - n_entries), n_entries)
         activations = np.zeros((starts.size, window), dtype=np.float32)
         activations[row, self.position[entry] - starts[row]] = self.activation[entry]
         return activations
+
+
+def are_silent(firings: Sequence[Firing], starts: Int64[np.ndarray, "latent window"], window: int) -> Bool[np.ndarray, "latent window"]:
+    """Whether neither each latent nor its twin fires at any token of each of its windows."""
+    # In ascending order: looked up one after another, neighbours are mostly in the cache.
+    order = np.argsort(starts, axis=1)
+    ascending = np.take_along_axis(starts, order, axis=1)
+    following = np.stack([_following(one.sounding, row) for one, row in zip(firings, ascending, strict=True)])
+    silent = np.empty(starts.shape, dtype=bool)
+    np.put_along_axis(silent, order, (following < ascending) | (following >= ascending + window), axis=1)
+    return silent
+
+
+def _following(position: Int64[np.ndarray, " n"], starts: Int64[np.ndarray, " window"]) -> Int64[np.ndarray, " window"]:
+    """The first position from each start on; the last one where there is none, and -1 where there are no positions."""
+    return position.take(np.searchsorted(position, starts), mode="clip") if position.size else np.full(starts.size, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +83,15 @@ class ActivatingWindows:
     """Where each begins; None where it is the window of the grid."""
     peak: Float32[np.ndarray, " window"]
     """Largest activation in each window."""
-    decile: Int8[np.ndarray, " window"]
-    """Strength of each window, 1 weakest tenth to 10 strongest."""
+    by_strength: Int64[np.ndarray, " window"]
+    """Indices of the windows, the weakest first, by (peak, corpus position)."""
     texts: Int64[np.ndarray, " text"]
     """Keys of the activating windows' texts, ascending; those that no silent window can have may be left out."""
+
+    @property
+    def decile(self) -> Int8[np.ndarray, " window"]:
+        """Strength of each window, 1 weakest tenth to 10 strongest."""
+        return decile_of(self.by_strength)
 
     def starts(self, grid: Grid, chosen: Int64[np.ndarray, " chosen"] | slice = slice(None)) -> Int64[np.ndarray, " chosen"]:
         """Flat position of the first token of the chosen ones."""
@@ -78,12 +109,16 @@ class Cut(Protocol):
         """
         ...
 
-    def around(self, windows: Int64[np.ndarray, " n"], rng: np.random.Generator) -> Int64[np.ndarray, " n"]:
-        """Where to start for a silent window at each of these windows of the grid."""
+    def around(self, windows: Int64[np.ndarray, "latent n"], keys: UInt64[np.ndarray, " latent"]) -> Int64[np.ndarray, "latent n"]:
+        """Where to start for a silent window at each of these windows of the grid; what is drawn follows from the keys."""
         ...
 
-    def texts(self, windows: Windows) -> Int64[np.ndarray, " n"]:
-        """A key for the text of each window: equal texts have equal keys."""
+    def texts(self, window: Int64[np.ndarray, "*n"], starts: Int64[np.ndarray, "*n"]) -> Int64[np.ndarray, "*n"]:
+        """A key for the text of each window, cut at `starts` around those of the grid: equal texts have equal keys."""
+        ...
+
+    def are_apart(self, starts: Int64[np.ndarray, "latent n"], activating: Sequence[Windows]) -> Bool[np.ndarray, "latent n"]:
+        """Whether each silent window has no token in common with these activating ones of its latent."""
         ...
 
     def first_of_each(self, windows: Windows) -> Int64[np.ndarray, " kept"]:
@@ -98,9 +133,7 @@ class GridFiring:
     windows: Int64[np.ndarray, " window"]
     """Those in which it fires, ascending."""
     begin: Int64[np.ndarray, " window"]
-    """Each window's first entry among the firings."""
-    end: Int64[np.ndarray, " window"]
-    """One past each window's last entry."""
+    """Each window's first entry among the firings; up to the next one's, its own come before those outside the grid."""
     peak: Float32[np.ndarray, " window"]
 
 
@@ -121,17 +154,17 @@ def grid_firing(firing: Firing, window_of: Int32[np.ndarray, " position"]) -> Gr
             f"latent {firing.latent}: fires at position {position[-1]}, the tokens have {window_of.size}; the latents were made"
             " from other tokens; rerun `dvc repro latents`"
         )
-    window = window_of.take(position)
+    window, activation = window_of.take(position), firing.activation
     first = np.ones(window.size, dtype=bool)
     np.not_equal(window[1:], window[:-1], out=first[1:])
-    begin = np.flatnonzero(first)
-    windows, end = window.take(begin).astype(np.int64), np.append(begin[1:], window.size)
-    peak = np.maximum.reduceat(firing.activation, begin) if begin.size else np.zeros(0, dtype=np.float32)
-    if windows.size and windows.min() < 0:
+    inside = window >= 0
+    if not inside.all():
         _check_kept(firing.latent, window)
-        inside = np.flatnonzero(windows >= 0)
-        windows, begin, end, peak = windows[inside], begin[inside], end[inside], peak[inside]
-    return GridFiring(windows=windows, begin=begin, end=end if begin.size else begin, peak=peak)
+        first &= inside
+        activation = np.where(inside, activation, np.float32(-np.inf))
+    begin = np.flatnonzero(first)
+    peak = np.maximum.reduceat(activation, begin) if begin.size else np.zeros(0, dtype=np.float32)
+    return GridFiring(windows=window.take(begin).astype(np.int64), begin=begin, peak=peak)
 
 
 def _check_kept(latent: int, window: Int32[np.ndarray, " n"]) -> None:
@@ -142,20 +175,30 @@ def _check_kept(latent: int, window: Int32[np.ndarray, " n"]) -> None:
         )
 
 
-def decile_of(peak: Float32[np.ndarray, " example"]) -> Int8[np.ndarray, " example"]:
-    """Strength of each example among its latent's, by rank over (peak, corpus position): 1 weakest tenth, 10 strongest.
-
-    Examples come in corpus order. With fewer than ten, some deciles are empty.
-    """
-    n = peak.size
+def by_strength(peak: Float32[np.ndarray, " example"]) -> Int64[np.ndarray, " example"]:
+    """Indices of examples in corpus order, the weakest first, by (peak, corpus position)."""
     # Peak and place in one number: a plain sort of these is several times faster than a stable argsort of the peaks.
-    keys = (_ordered_bits(peak) << np.int64(32)) | np.arange(n)
+    keys = _ordered_bits(peak)
+    keys <<= np.int64(32)
+    keys |= np.arange(peak.size)
     keys.sort()
-    # Rank r is of decile floor(10 r / n) + 1, so decile d begins at rank ceil((d - 1) n / 10).
-    begins = -(-np.arange(N_DECILES + 1) * n // N_DECILES)
-    decile = np.empty(n, dtype=np.int8)
-    decile[keys & 0xFFFFFFFF] = np.repeat(np.arange(1, N_DECILES + 1, dtype=np.int8), np.diff(begins))
+    keys &= 0xFFFFFFFF
+    return keys
+
+
+def decile_of(by_strength: Int64[np.ndarray, " example"]) -> Int8[np.ndarray, " example"]:
+    """Strength of each example among its latent's, by rank: 1 weakest tenth, 10 strongest.
+
+    With fewer than ten, some deciles are empty.
+    """
+    decile = np.empty(by_strength.size, dtype=np.int8)
+    decile[by_strength] = np.repeat(np.arange(1, N_DECILES + 1, dtype=np.int8), np.diff(decile_begins(by_strength.size)))
     return decile
+
+
+def decile_begins(n: Int64[np.ndarray, "*latent"] | int) -> Int64[np.ndarray, "*latent decile+1"]:
+    """The rank at which each decile of `n` examples begins, and `n`: rank r is of decile floor(10 r / n) + 1."""
+    return -(-np.arange(N_DECILES + 1) * np.asarray(n)[..., None] // N_DECILES)
 
 
 def _ordered_bits(values: Float32[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:

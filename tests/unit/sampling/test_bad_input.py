@@ -5,7 +5,7 @@ import pytest
 
 from latentry.contracts import LATENTS, TOKENS
 from latentry.errors import ContractError, CorpusError
-from latentry.sampling.folders import verify_same_tokens
+from latentry.sampling.folders import is_signed, verify_same_tokens
 from latentry.store import work
 from planted_corpus import (
     WINDOW,
@@ -106,3 +106,12 @@ def test_a_store_made_with_another_tokenizer_is_refused_by_its_manifest(project)
     made("another")
     with pytest.raises(ContractError, match=r"another tokenizer, corpus or context.*rerun `dvc repro latents`"):
         verify_same_tokens(latents, LATENTS, tokens)
+
+
+@pytest.mark.parametrize(("described", "signed"), [({}, False), ({"signed": False}, False), ({"signed": True}, True)])
+def test_a_folder_of_latents_says_whether_they_are_signed(project, described: dict, signed: bool) -> None:
+    latents = project / "data/latents/one"
+    with work(latents, LATENTS, cell="latents@one", params={}) as making:
+        assert making is not None
+        making.write_json("store.json", {"width": 4} | described)
+    assert is_signed(latents) is signed

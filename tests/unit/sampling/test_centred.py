@@ -9,7 +9,7 @@ from latentry.sampling.centred import CentredCut, strongest_apart
 from latentry.sampling.grid import grid_of, texts_at
 from latentry.sampling.texts import TextKeys
 from latentry.sampling.windows import Firing, looked_up
-from planted_corpus import PlantedTokens, firing, random_texts, tokens_of
+from planted_corpus import PlantedStore, PlantedTokens, firing, random_texts, tokens_of
 
 
 def span_around(token_set: PlantedTokens, position: int) -> tuple[int, int]:
@@ -54,7 +54,7 @@ def test_centred_windows_equal_brute_force(probability: float, window: int) -> N
     token_set = tokens_of([*random_texts(8, 75), "sea storm " * 40, "sea storm " * 40], context=50)
     grid = grid_of(token_set, window)
     values = firing(token_set, probability, seed=3)
-    fires = Firing(latent=0, position=np.flatnonzero(values), activation=values[values != 0])
+    fires = Firing.of(PlantedStore({0: values}, 1), 0, signed=False)
     found = CentredCut(grid, looked_up(grid, token_set.kept), token_set).activating(fires)
     expected = naive_centred(token_set, values, window)
     assert [*zip(found.starts(grid).tolist(), found.peak.tolist(), strict=True)] == [
@@ -69,7 +69,7 @@ def test_the_peak_stands_at_three_quarters_where_the_document_has_room() -> None
     grid = grid_of(token_set, 8)
     values = np.zeros(64, dtype=np.float32)
     values[[1, 20, 39]] = [1.0, 2.0, 3.0]
-    fires = Firing(latent=0, position=np.flatnonzero(values), activation=values[values != 0])
+    fires = Firing.of(PlantedStore({0: values}, 1), 0, signed=False)
     found = CentredCut(grid, looked_up(grid, token_set.kept), token_set).activating(fires)
     assert found.starts(grid).tolist() == [0, 14, 32]
     assert fires.dense(found.starts(grid), 8)[1].tolist() == [0, 0, 0, 0, 0, 0, 2, 0]

@@ -208,6 +208,23 @@ def test_a_latent_that_fires_everywhere_has_no_contrasts_and_says_so() -> None:
     assert {e.kind for e in examples_of(table, EVERYWHERE)} == {Kind.ACTIVATING}
 
 
+def test_contrasts_of_a_signed_sae_are_silent_for_both_signs() -> None:
+    """Latents 0 and 2 are two signs of one, 1 and 3 of another."""
+    token_set, _ = planted()
+    both, negative = firing(token_set, 0.16, seed=1), np.random.default_rng(2).random(token_set.tokens.size) < 0.5
+    other = firing(token_set, 0.05, seed=3)
+    store = PlantedStore({0: np.where(negative, 0, both), 2: np.where(negative, both, 0), 1: other}, width=4)
+    _, table = chosen_from(0, Asked(), corpus_of(token_set, store, signed=True))
+    contrasts = [example for example in records_of(table, Example) if example.kind is Kind.CONTRAST]
+    assert {example.latent for example in contrasts} == {0, 1, 2}
+    for example in contrasts:
+        start = example.context * 64 + example.start
+        assert not (other if example.latent == 1 else both)[start : start + WINDOW].any()
+    _, unsigned = chosen_from(0, Asked(), corpus_of(token_set, store))
+    places = [e.context * 64 + e.start for e in records_of(unsigned, Example) if e.kind is Kind.CONTRAST and e.latent == 0]
+    assert any(both[start : start + WINDOW].any() for start in places), "else the twin would not matter here"
+
+
 def test_a_second_contrast_entry_has_its_own_examples_and_changes_no_other() -> None:
     config = variant("sampling", "random").Config(kind="random")
     _, one = chosen()

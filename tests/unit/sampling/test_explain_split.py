@@ -10,16 +10,15 @@ from latentry.sampling.explain_split import chosen_to_explain
 from latentry.sampling.windows import ActivatingWindows
 
 PEAK = np.random.default_rng(0).permutation(np.arange(1, 101)).astype(np.float32)
-DECILE = ((PEAK - 1) // 10 + 1).astype(np.int8)
 
 
-def windows(peak: np.ndarray, decile: np.ndarray) -> ActivatingWindows:
+def windows(peak: np.ndarray) -> ActivatingWindows:
     nothing = np.arange(peak.size)
-    return ActivatingWindows(n_grid=peak.size, window=nothing, cut=None, peak=peak, decile=decile, texts=nothing)
+    return ActivatingWindows(n_grid=peak.size, window=nothing, cut=None, peak=peak, by_strength=np.argsort(peak), texts=nothing)
 
 
 def drawn(how: str, n: int = 20, seed: int = 0) -> np.ndarray:
-    return chosen_to_explain(windows(PEAK, DECILE), np.arange(PEAK.size), how, n, rng_for(seed, "explain", 0))
+    return chosen_to_explain(windows(PEAK), np.arange(PEAK.size), how, n, rng_for(seed, "explain", 0))
 
 
 @pytest.mark.parametrize("how", ["deciles", "top", "random", "importance", "mix"])
@@ -36,8 +35,7 @@ def test_importance_draws_first_in_proportion_to_the_squared_peak() -> None:
 
 
 def test_importance_keeps_the_proportion_among_what_is_left_after_the_first() -> None:
-    peak, decile = np.array([1, 2, 3], dtype=np.float32), np.ones(3, dtype=np.int8)
-    found = windows(peak, decile)
+    found = windows(np.array([1, 2, 3], dtype=np.float32))
     pairs = Counter(tuple(chosen_to_explain(found, np.arange(3), "importance", 2, rng_for(seed, "x")).tolist()) for seed in range(20_000))
     # First the third of three (9 in 14), then the second rather than the first (4 in 5).
     assert pairs[(2, 1)] / 20_000 == pytest.approx(9 / 14 * 4 / 5, abs=0.02)

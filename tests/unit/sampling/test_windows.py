@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from latentry.errors import CorpusError
 from latentry.sampling.fixed import FixedCut
 from latentry.sampling.grid import Grid, grid_of, texts_at
-from latentry.sampling.windows import ActivatingWindows, Firing, decile_of, looked_up
-from planted_corpus import PlantedTokens, firing, random_texts, tokens_of
+from latentry.sampling.windows import ActivatingWindows, Firing, are_silent, by_strength, decile_of, looked_up
+from planted_corpus import PlantedStore, PlantedTokens, firing, random_texts, tokens_of
 
 
 def naive_windows(token_set: PlantedTokens, window: int) -> tuple[list[int], int]:
@@ -82,7 +82,7 @@ def naive_latent(values: np.ndarray, grid: Grid, token_set: PlantedTokens) -> di
 
 
 def fixed(values: np.ndarray, grid: Grid) -> tuple[Firing, ActivatingWindows]:
-    firing = Firing(latent=0, position=np.flatnonzero(values), activation=values[values != 0].astype(np.float32))
+    firing = Firing.of(PlantedStore({0: values}, 1), 0, signed=False)
     return firing, FixedCut(grid, looked_up(grid, np.ones(values.size))).activating(firing)
 
 
@@ -102,7 +102,7 @@ def test_activating_windows_peaks_and_deciles_equal_brute_force(probability: flo
     assert dict(zip(found.starts(grid).tolist(), found.decile.tolist(), strict=True)) == deciles
     dense = fires.dense(grid.starts, 4)
     assert np.array_equal(dense, np.array([values[s : s + 4] for s in grid.starts]).reshape(-1, 4))
-    assert fires.is_silent(grid.starts, 4).tolist() == (~dense.any(axis=1)).tolist()
+    assert are_silent([fires], grid.starts[None], 4)[0].tolist() == (~dense.any(axis=1)).tolist()
 
 
 def test_a_latent_that_fires_only_in_dropped_pieces_has_no_window() -> None:
@@ -112,5 +112,5 @@ def test_a_latent_that_fires_only_in_dropped_pieces_has_no_window() -> None:
 
 
 def test_equal_peaks_go_to_deciles_in_corpus_order_and_groups_are_equal() -> None:
-    assert decile_of(np.tile(np.float32([1, 2]), 500)).tolist() == [5 * (i % 2) + i // 200 + 1 for i in range(1000)]
-    assert set(Counter(decile_of(np.random.default_rng(0).random(1000).astype(np.float32)).tolist()).values()) == {100}
+    assert decile_of(by_strength(np.tile(np.float32([1, 2]), 500))).tolist() == [5 * (i % 2) + i // 200 + 1 for i in range(1000)]
+    assert set(Counter(decile_of(by_strength(np.random.default_rng(0).random(1000).astype(np.float32))).tolist()).values()) == {100}
