@@ -4,8 +4,10 @@ A rule says what a judge would reply to one request: a text, or log-probabilitie
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from latentry.records import Message, Reply, Request, Status
+from latentry.scorers.base import ScorerInputs
 
 Answer = str | Mapping[str, float] | Reply
 Rule = Callable[[Request], Answer]
@@ -68,3 +70,13 @@ class ScriptedClient:
         """One reply per request, in order."""
         self.asked.append(list(requests))
         return [reply_to(request, self._rule(request)) for request in requests]
+
+
+def scorer_inputs(**given: Any) -> ScorerInputs:
+    """What a scorer is built from: what the test gives, and nothing behind the rest."""
+
+    def not_given(*_: object) -> Any:
+        raise LookupError("the test gave none")
+
+    nothing = dict.fromkeys(("ask", "embedder", "explain_split", "subject", "sae"), not_given)
+    return ScorerInputs(**({"seed": 0} | nothing | given))

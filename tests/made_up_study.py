@@ -299,8 +299,6 @@ def _score_row(explanation: Mapping[str, Any], contrast: str, graded: Mapping[st
         "status": explanation["status"],
         "detail": explanation["detail"],
         **{key: value for key, value in graded.items() if not key.startswith("null_")},
-        "true_positive_rate": None,
-        "true_negative_rate": None,
         "n_activating": 5,
         "n_contrast": 5,
         "n_failed": 0,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from latentry.metric_kinds import COLUMNS, METRIC_KINDS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
@@ -177,13 +179,15 @@ EXPLANATIONS = Contract(
     },
 )
 
-_interval = {f"{metric}{end}": pa.float64() for metric in ("auroc", "balanced_accuracy") for end in ("", "_low", "_high")}
+_metrics = dict.fromkeys(COLUMNS, pa.float64())
+_nulls = {f"null_{name}": pa.float64() for name in METRIC_KINDS}
 
 SCORES = Contract(
     name="scores",
-    version=1,
+    version=2,
     stage="score",
-    holds="One judgment per held-out example and explainer, and the scores made of them.",
+    holds="One judgment per held-out example (or prompt, trial, text) and explainer, and the scores made of them; the explainer is `none`"
+    " where a scorer reads no explanation.",
     tables={
         "judgments.parquet": _schema(
             latent=pa.uint32(),
@@ -193,6 +197,9 @@ SCORES = Contract(
             is_activating=pa.bool_(),
             says_activating=pa.bool_(),
             confidence=pa.float64(),
+            value=pa.float64(),
+            levels=_f32s,
+            text=pa.string(),
             status=pa.string(),
             detail=pa.string(),
             reply_key=pa.string(),
@@ -204,12 +211,12 @@ SCORES = Contract(
             contrast_source=pa.string(),
             status=pa.string(),
             detail=pa.string(),
-            **_interval,
-            true_positive_rate=pa.float64(),
-            true_negative_rate=pa.float64(),
+            **_metrics,
+            decile_found=pa.list_(pa.float64()),
             n_activating=pa.uint32(),
             n_contrast=pa.uint32(),
             n_failed=pa.uint32(),
+            stopped_early=pa.bool_(),
             partner=pa.uint32(),
         ),
     },
@@ -224,7 +231,7 @@ _apart = {name: pa.float64() for name in ("difference", "low", "high", "p_value"
 
 COMPARISON = Contract(
     name="comparison",
-    version=2,
+    version=3,
     stage="compare",
     holds="Every SAE beside every other: one row per latent and scorer, one row per cell and metric, one row per pair of SAEs or of explainers.",
     tables={
@@ -237,9 +244,8 @@ COMPARISON = Contract(
             explanation_status=pa.string(),
             firing_frequency=pa.float64(),
             status=pa.string(),
-            **_interval,
-            null_auroc=pa.float64(),
-            null_balanced_accuracy=pa.float64(),
+            **_metrics,
+            **_nulls,
         ),
         "saes.parquet": _schema(
             sae=pa.string(),

@@ -5,8 +5,8 @@ and is in no mean. Definitions are those of methods.md, "From judgments to numbe
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from scipy import stats
 
 from latentry.errors import NumericsError
+from latentry.metric_kinds import ENDS
 from latentry.records import Judgment, Status
 
 N_DRAWS = 2000
@@ -29,27 +30,42 @@ Values = Float[np.ndarray, " latent"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """One number with its 95 % interval; an end that nothing is known of is None."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatentScore:
-    """What one scorer's judgments say of one latent's explanation; its fields are columns of `scores.parquet`."""
+    """What one scorer's judgments say of one latent's explanation."""
 
     status: Status
     detail: str
     """Why there is no score, or what failed beside it; empty when every judgment succeeded."""
-    auroc: float | None = None
-    """None also where the answers are not graded."""
-    auroc_low: float | None = None
-    auroc_high: float | None = None
-    balanced_accuracy: float | None = None
-    """None also where the scorer only grades."""
-    balanced_accuracy_low: float | None = None
-    balanced_accuracy_high: float | None = None
-    true_positive_rate: float | None = None
-    true_negative_rate: float | None = None
+    values: Mapping[str, Estimate] = field(default_factory=dict)
+    """By name of `METRIC_KINDS`; what the answers do not give is left out."""
+    decile_found: tuple[float | None, ...] = ()
+    """Share of the activating examples of each decile, the weakest first, that were said to be; None where none was judged."""
     n_activating: int
-    """Activating examples whose judgment succeeded."""
+    """Activating examples (or prompts, trials, texts) whose judgment succeeded."""
     n_contrast: int
     """Contrasts whose judgment succeeded."""
     n_failed: int
+    stopped_early: bool = False
+    """Whether judging stopped before the last example, since the interval was narrow enough."""
+
+    def row(self) -> dict[str, Any]:
+        """Its columns in `scores.parquet`."""
+        columns = {f"{name}{end}": value for name, one in self.values.items() for end, value in zip(ENDS, _ends(one), strict=True)}
+        rest = ("status", "detail", "n_activating", "n_contrast", "n_failed", "stopped_early")
+        return {name: getattr(self, name) for name in rest} | columns | {"decile_found": list(self.decile_found) or None}
+
+
+def _ends(one: Estimate) -> tuple[float | None, float | None, float | None]:
+    return one.value, one.low, one.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +173,8 @@ def latent_score(judgments: Sequence[Judgment], rng: np.random.Generator) -> Lat
         there = f"{n_activating} activating and {n_contrast} contrast examples were judged"
         detail = "; ".join(filter(None, [there, _failures(failed)]))
         return LatentScore(status=Status.SINGLE_CLASS, detail=detail, **counts)
-    return LatentScore(status=Status.OK, detail=_failures(failed), **counts, **_graded(fine, truth, rng), **_decided(fine, truth))
+    values = _graded(fine, truth, rng) | _decided(fine, truth)
+    return LatentScore(status=Status.OK, detail=_failures(failed), values=values, **counts)
 
 
 def summary(values: Values, rng: np.random.Generator, frequencies: Values | None = None) -> Summary:
@@ -238,16 +255,16 @@ def _times_drawn(n: int, rng: np.random.Generator) -> Float[np.ndarray, " draw e
     return np.bincount(drawn.ravel(), minlength=N_DRAWS * n).reshape(N_DRAWS, n).astype(float)
 
 
-def _graded(fine: Sequence[Judgment], truth: Bool[np.ndarray, " example"], rng: np.random.Generator) -> dict[str, Any]:
+def _graded(fine: Sequence[Judgment], truth: Bool[np.ndarray, " example"], rng: np.random.Generator) -> dict[str, Estimate]:
     confidence = [judgment.confidence for judgment in fine]
     if None in confidence:
         return {}
     grades = np.array(confidence, dtype=float)
     low, high = auroc_interval(grades, truth, rng)
-    return {"auroc": auroc(grades, truth), "auroc_low": low, "auroc_high": high}
+    return {"auroc": Estimate(value=auroc(grades, truth), low=low, high=high)}
 
 
-def _decided(fine: Sequence[Judgment], truth: Bool[np.ndarray, " example"]) -> dict[str, Any]:
+def _decided(fine: Sequence[Judgment], truth: Bool[np.ndarray, " example"]) -> dict[str, Estimate]:
     answers = [judgment.says_activating for judgment in fine]
     if None in answers:
         return {}
@@ -255,13 +272,11 @@ def _decided(fine: Sequence[Judgment], truth: Bool[np.ndarray, " example"]) -> d
     n_activating, n_contrast = int(truth.sum()), int((~truth).sum())
     hits, rejections = int(right[truth].sum()), int(right[~truth].sum())
     low, high = balanced_accuracy_interval(hits, n_activating, rejections, n_contrast)
-    rates = hits / n_activating, rejections / n_contrast
+    found = balanced_accuracy(hits / n_activating, rejections / n_contrast)
+    recall_low, recall_high = wilson_interval(hits, n_activating)
     return {
-        "balanced_accuracy": balanced_accuracy(*rates),
-        "balanced_accuracy_low": low,
-        "balanced_accuracy_high": high,
-        "true_positive_rate": rates[0],
-        "true_negative_rate": rates[1],
+        "balanced_accuracy": Estimate(value=found, low=low, high=high),
+        "recall": Estimate(value=hits / n_activating, low=recall_low, high=recall_high),
     }
 
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-METRICS = ("auroc", "balanced_accuracy")
-"""The columns of the latents' table that a metric's name can begin with."""
+from latentry.metric_kinds import METRIC_KINDS
 
 
 def column_of(metric: str) -> str:
     """The latents' column behind a metric: `auroc_random` is read from `auroc`."""
-    return next(name for name in METRICS if metric.startswith(name))
+    return max((name for name in METRIC_KINDS if metric.startswith(name)), key=len)
 
 
 def headline_rows(cells: pa.Table) -> list[dict[str, Any]]:
@@ -39,7 +38,7 @@ def latent_rows(latents: pa.Table, cells: pa.Table, saes: pa.Table) -> list[dict
     headline = {(row["sae"], row["explainer"], row["scorer"]): row["metric"] for row in headline_rows(cells)}
     kept = ("sae", "explainer", "scorer", "latent", "firing_frequency")
     rows = []
-    for row in latents.select([*kept, *METRICS]).to_pylist():
+    for row in latents.select([*kept, *METRIC_KINDS]).to_pylist():
         metric = headline.get((row["sae"], row["explainer"], row["scorer"]))
         score = row[column_of(metric)] if metric else None
         if score is not None:

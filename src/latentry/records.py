@@ -132,9 +132,15 @@ class Judgment:
     status: Status
     detail: str
     reply_key: str | None
+    value: float | None = None
+    """What was measured on one prompt, trial or text, by scorers that tell nothing activating from contrast: nats, or 0 and 1."""
+    levels: tuple[float, ...] = ()
+    """Simulated activation of each token of the example, by scorers that simulate."""
+    text: str | None = None
+    """What was written for this judgment, where something was: a continuation, a text from the explanation."""
 
     def __post_init__(self) -> None:
-        answered = self.says_activating is not None or self.confidence is not None
+        answered = self.says_activating is not None or self.confidence is not None or self.value is not None or bool(self.levels)
         if answered != (self.status is Status.OK):
             raise ValueError(f"judgment on {self.example_id}: status {self.status} with answer {self.says_activating}, {self.confidence}")
 

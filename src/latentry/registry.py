@@ -73,6 +73,21 @@ class ScorerConfig(VariantConfig):
     null_latents: Annotated[int, Field(ge=0)] | None = None
     """Latents on which the shuffled null is scored too, the first of the sample; none: all."""
 
+    @property
+    def reads_explanations(self) -> bool:
+        """Whether explanations are what it scores; else the latents themselves, under the explainer's name `none`."""
+        return True
+
+    @property
+    def runs_subject(self) -> bool:
+        """Whether it runs the subject with the SAE, and so depends on both."""
+        return False
+
+    @property
+    def has_null(self) -> bool:
+        """Whether a latent's score is also made under another latent's explanation; else chance is known beforehand."""
+        return True
+
 
 @cache
 def kinds(room: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fakes import ask_by, failed
+from fakes import ask_by, failed, scorer_inputs
 from latentry.explainers.base import LatentExamples, Promoted, SaeFacts
 from latentry.records import Split, Status
 from latentry.registry import kinds, variant
@@ -47,7 +47,9 @@ def config(tmp_path):
 @pytest.mark.parametrize("reply", REPLIES)
 @pytest.mark.parametrize("kind", kinds("scorers"))
 def test_scorer_gives_one_judgment_per_item_and_example_whatever_the_reply(kind: str, reply: str, config):
-    scorer = variant("scorers", kind).build(config("scorers", kind), 0, lambda _: ask_by(lambda _: REPLIES[reply]), lambda _: ByLength())
+    scorer = variant("scorers", kind).build(
+        config("scorers", kind), scorer_inputs(ask=lambda _: ask_by(lambda _: REPLIES[reply]), embedder=lambda _: ByLength())
+    )
     items = [item("tax"), item("the 🐳", latent=2, word="🐳"), item("税金", null=True)]
     judgments = scorer.judge(items)
     keys = [(judgment.latent, judgment.null, judgment.example_id) for judgment in judgments]
@@ -58,7 +60,9 @@ def test_scorer_gives_one_judgment_per_item_and_example_whatever_the_reply(kind:
 
 @pytest.mark.parametrize("kind", kinds("scorers"))
 def test_scorer_of_no_items_gives_nothing(kind: str, config):
-    scorer = variant("scorers", kind).build(config("scorers", kind), 0, lambda _: ask_by(lambda _: "x"), lambda _: ByLength())
+    scorer = variant("scorers", kind).build(
+        config("scorers", kind), scorer_inputs(ask=lambda _: ask_by(lambda _: "x"), embedder=lambda _: ByLength())
+    )
     assert scorer.judge([]) == []
 
 

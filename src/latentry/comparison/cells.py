@@ -15,15 +15,13 @@ import pyarrow.compute as pc
 
 from latentry.comparison.grid import Grid
 from latentry.contracts import COMPARISON
+from latentry.metric_kinds import METRIC_KINDS
 from latentry.metrics import Values, difference, holm, lift, smallest_detectable, summary
 from latentry.randomness import rng_for
 from latentry.records import Status
 
 CELLS_TABLE = "cells.parquet"
 PAIRS_TABLE = "pairs.parquet"
-
-METRICS = ("auroc", "balanced_accuracy")
-"""In the order of preference: the first that a scorer gives is its headline."""
 
 
 def metric_name(metric: str, contrast_source: str) -> str:
@@ -36,8 +34,8 @@ def metrics_of(latents: pa.Table, scorers: Sequence[str]) -> dict[str, list[str]
     found = {}
     for scorer in scorers:
         mine = latents.filter(pc.field("scorer") == scorer)
-        given = [metric for metric in METRICS if mine[metric].null_count < len(mine)]
-        found[scorer] = given or [METRICS[0]]
+        given = [metric for metric in METRIC_KINDS if mine[metric].null_count < len(mine)]
+        found[scorer] = given or [next(iter(METRIC_KINDS))]
     return found
 
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from latentry.comparison.grid import AskedScorer, Grid, is_complete
 from latentry.contracts import COMPARISON, EXAMPLES, EXPLANATIONS, SAE, SCORES
 from latentry.errors import ContractError
+from latentry.metric_kinds import COLUMNS, METRIC_KINDS
 from latentry.records import Status
 from latentry.store import read_manifest, read_table
 
@@ -20,7 +21,6 @@ SAES_TABLE = "saes.parquet"
 
 _KEYS = ("explainer", "latent")
 _STATUSES = ("status", "explanation_status")
-_METRICS = [f"{metric}{end}" for metric in ("auroc", "balanced_accuracy") for end in ("", "_low", "_high")]
 
 
 def saes_table(grid: Grid) -> pa.Table:
@@ -82,9 +82,9 @@ def _cell_rows(grid: Grid, sae: str, scorer: str, asked: AskedScorer) -> pa.Tabl
     latents = read_table(grid.examples(sae), EXAMPLES, "latents.parquet", ["latent", "rank", "firing_frequency"])
     explanations = read_table(grid.explanations(sae), EXPLANATIONS, "explanations.parquet", ["latent", "explainer", "text", "status"])
     explanations = explanations.rename_columns(["latent", "explainer", "explanation", "explanation_status"])
-    scores = read_table(grid.scores(sae, scorer), SCORES, "scores.parquet", [*_KEYS, "null", "status", *_METRICS])
-    nulls = scores.filter(pc.field("null") & (pc.field("status") == Status.OK.value)).select([*_KEYS, "auroc", "balanced_accuracy"])
-    nulls = nulls.rename_columns([*_KEYS, "null_auroc", "null_balanced_accuracy"])
+    scores = read_table(grid.scores(sae, scorer), SCORES, "scores.parquet", [*_KEYS, "null", "status", *COLUMNS])
+    nulls = scores.filter(pc.field("null") & (pc.field("status") == Status.OK.value)).select([*_KEYS, *METRIC_KINDS])
+    nulls = nulls.rename_columns([*_KEYS, *(f"null_{name}" for name in METRIC_KINDS)])
     rows = explanations.join(latents, "latent").join(scores.filter(~pc.field("null")), list(_KEYS)).join(nulls, list(_KEYS))
     rows = _asked_rows(rows.filter(pc.field("explainer").isin(list(grid.explainers))), asked)
     rows = rows.append_column("sae", pa.repeat(sae, len(rows))).append_column("scorer", pa.repeat(scorer, len(rows)))

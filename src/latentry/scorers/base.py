@@ -1,20 +1,32 @@
-"""What every scorer is given and gives: items (one explanation with held-out examples) in, judgments out.
+"""What every scorer is given and gives: items (one explanation with held-out examples) in, judgments and scores out.
 
-Also the null: each explanation judged on another latent's examples. Numbers are made of judgments in `metrics.py`.
+Also the null: each explanation judged on another latent's examples. Numbers are made of judgments by `metrics.py`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from latentry.clients.base import Ask
+from latentry.metrics import LatentScore
 from latentry.randomness import rng_for
 from latentry.records import Example, Explanation, Judgment, Kind, Split, Status
 from latentry.scorers.matching import completed
 
+if TYPE_CHECKING:
+    from latentry.embeddings import Embedder
+    from latentry.saes.base import Sae
+    from latentry.subjects.causal_lm import Subject
+
 WRONG_POSITION = "wrong-position"
 """The contrast that fuzzing makes itself, of activating windows with silent tokens marked."""
+
+NO_EXPLAINER = "none"
+"""Stands as the explainer of what is scored without an explanation."""
 
 _TRIES = 50
 """Random partners looked at for a swap before all are."""
@@ -35,16 +47,38 @@ class Item:
     """Activating ones and those of every contrast, each kind in the order of `rank`."""
     partner: int | None = None
     """Whose explanation the text is; None when it is the latent's own."""
+    window_fraction: float | None = None
+    """Share of all windows of the corpus in which the latent fires; None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerInputs:
+    """All that a scorer may be built from. What is behind a function is loaded when it is called, and not before."""
+
+    seed: int
+    ask: Callable[[str], Ask]
+    """A client by its name under `clients`."""
+    embedder: Callable[[str], Embedder]
+    """An embedding model by its name under `models`."""
+    explain_split: Callable[[], Mapping[int, Sequence[Example]]]
+    """Every latent's windows that explainers saw, for scorers that need no explanation."""
+    subject: Callable[[], Subject]
+    """The subject, with the hookpoints that the SAE reads and writes."""
+    sae: Callable[[], Sae]
 
 
 class Scorer(Protocol):
-    """One way to judge explanations."""
+    """One way to judge explanations, or the latents themselves."""
 
     contrast: str
-    """The entry of `examples.contrasts` it uses, or `wrong-position`."""
+    """The entry of `examples.contrasts` it uses, or `wrong-position`; empty where it sets nothing against activating examples."""
 
     def judge(self, items: Sequence[Item]) -> list[Judgment]:
-        """One judgment per item and held-out example used, failed ones included."""
+        """One judgment per item and held-out example used (or prompt, trial, text), failed ones included."""
+        ...
+
+    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
+        """The score of one item from its judgments, in any order."""
         ...
 
 
@@ -122,6 +156,7 @@ def items_for(
     seed: int,
     null_latents: int | None = None,
     excluded: Mapping[int, Collection[int]] | None = None,
+    window_fractions: Mapping[int, float] | None = None,
 ) -> list[Item]:
     """What there is to judge: every readable explanation on its latent's examples, then the nulls.
 
@@ -138,10 +173,23 @@ def items_for(
         }
         known = [latent for latent in ranked if latent in texts and held_out.get(latent)]
         partner = derangement({latent: texts[latent] for latent in known}, seed=seed, excluded=excluded)
-        items += [_item(latent, explainer, texts[latent], held_out[latent], None) for latent in known]
+        fractions = window_fractions or {}
+        items += [_item(latent, explainer, texts[latent], held_out[latent], None, fractions.get(latent)) for latent in known]
         for latent in [latent for latent in known if latent in partner][:null_latents]:
-            items.append(_item(latent, explainer, texts[partner[latent]], held_out[latent], partner[latent]))
+            text, fraction = texts[partner[latent]], fractions.get(latent)
+            items.append(_item(latent, explainer, text, held_out[latent], partner[latent], fraction))
     return items
+
+
+def unexplained_items(
+    held_out: Mapping[int, Sequence[Example]], *, ranked: Sequence[int], seed: int, null_latents: int | None = None
+) -> list[Item]:
+    """What there is to judge for a scorer that reads no explanation: the latents, then nulls (another latent as `partner`)."""
+    known = [latent for latent in ranked if held_out.get(latent)]
+    partner = derangement({latent: str(latent) for latent in known}, seed=seed)
+    items = [_item(latent, NO_EXPLAINER, "", held_out[latent], None, None) for latent in known]
+    nulls = [latent for latent in known if latent in partner][:null_latents]
+    return items + [_item(latent, NO_EXPLAINER, "", held_out[latent], partner[latent], None) for latent in nulls]
 
 
 def suppliers(examples: Mapping[int, Sequence[Example]], contrast: str) -> dict[int, set[int]]:
@@ -152,9 +200,17 @@ def suppliers(examples: Mapping[int, Sequence[Example]], contrast: str) -> dict[
     }
 
 
-def _item(latent: int, explainer: str, text: str, examples: Sequence[Example], partner: int | None) -> Item:
+def _item(latent: int, explainer: str, text: str, examples: Sequence[Example], partner: int | None, window_fraction: float | None) -> Item:
     seen = [example for example in examples if example.split is not Split.HELD_OUT]
     if seen:
         raise ValueError(f"latent {latent}: example {seen[0].example_id} is of the explain split; scorers are given held-out ones only")
     ordered = tuple(sorted(examples, key=lambda example: (example.kind, example.contrast, example.rank)))
-    return Item(latent=latent, explainer=explainer, null=partner is not None, text=text, examples=ordered, partner=partner)
+    return Item(
+        latent=latent,
+        explainer=explainer,
+        null=partner is not None,
+        text=text,
+        examples=ordered,
+        partner=partner,
+        window_fraction=window_fraction,
+    )

@@ -1,16 +1,18 @@
 """Detection: the judge sees unmarked held-out windows and says which fit the explanation (Paulo et al. 2025)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from latentry.clients.base import Ask
+from latentry.metrics import LatentScore, latent_score
 from latentry.prompts import neutral
 from latentry.records import Judgment, Kind, Message
 from latentry.registry import ScorerConfig
 from latentry.scorers.asking import Case, judged_in_lists, judged_singly
-from latentry.scorers.base import Item, used_examples
+from latentry.scorers.base import Item, ScorerInputs, used_examples
 
 SYSTEM = (
     "You check descriptions of text patterns. You are given a description and a short piece of text. Answer Yes if"
@@ -64,9 +66,9 @@ class Config(ScorerConfig):
     """Largest reply, in tokens, of `list` only."""
 
 
-def build(config: Config, seed: int, ask: Callable[[str], Ask], embedder: Callable[[str], object]) -> "Detection":  # noqa: ARG001
+def build(config: Config, inputs: ScorerInputs) -> "Detection":
     """The scorer."""
-    return Detection(config, seed, ask(config.client))
+    return Detection(config, inputs.seed, inputs.ask(config.client))
 
 
 class Detection:
@@ -96,6 +98,10 @@ class Detection:
             Case(example_id=example.example_id, is_activating=example.kind is Kind.ACTIVATING, shown=neutral(example.text))
             for example in used_examples(item, self.contrast, self._config.max_examples)
         ]
+
+    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:  # noqa: ARG002
+        """How well the answers tell activating windows from contrasts."""
+        return latent_score(judgments, rng)
 
 
 def single_prompt(item: Item, case: Case) -> list[Message]:

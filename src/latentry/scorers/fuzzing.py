@@ -5,18 +5,20 @@ Owns the marks of its contrasts (`silent_marks`): copied from a window in which 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from latentry.clients.base import Ask
+from latentry.metrics import LatentScore, latent_score
 from latentry.prompts import CLOSE, OPEN, marked, marked_stretches, neutral
 from latentry.randomness import rng_for
 from latentry.records import Example, Judgment, Message
 from latentry.registry import ScorerConfig
 from latentry.scorers.asking import Case, judged_in_lists, judged_singly
-from latentry.scorers.base import WRONG_POSITION, Item, activating, contrasts
+from latentry.scorers.base import WRONG_POSITION, Item, ScorerInputs, activating, contrasts
 
 SYSTEM = (
     "You check descriptions of marked words. You are given a description and a short piece of text in which some words"
@@ -72,9 +74,9 @@ class Config(ScorerConfig):
     activating windows are positives, since the contrasts are made of the others."""
 
 
-def build(config: Config, seed: int, ask: Callable[[str], Ask], embedder: Callable[[str], object]) -> "Fuzzing":  # noqa: ARG001
+def build(config: Config, inputs: ScorerInputs) -> "Fuzzing":
     """The scorer."""
-    return Fuzzing(config, seed, ask(config.client))
+    return Fuzzing(config, inputs.seed, inputs.ask(config.client))
 
 
 class Fuzzing:
@@ -98,6 +100,10 @@ class Fuzzing:
             max_tokens=self._config.max_tokens,
             seed=self._seed,
         )
+
+    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:  # noqa: ARG002
+        """How well the answers tell activating windows from contrasts."""
+        return latent_score(judgments, rng)
 
 
 def fuzzed_cases(item: Item, contrast: str, max_examples: int | None, seed: int) -> list[Case]:

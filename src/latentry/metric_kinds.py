@@ -1,0 +1,51 @@
+"""Every number that a scorer can give a latent: what it means, which way is better, and what chance gives.
+
+How they are computed is `metrics.py`'s. The order is that of preference: the first that a scorer gives stands for it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+ENDS = ("", "_low", "_high")
+"""Suffixes of a metric's columns: the value, and its 95 % interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricKind:
+    """One kind of number."""
+
+    definition: str
+    chance: float | None
+    """What an answer that does not look at the explanation gives; None where only a measured null tells."""
+    unit: str = ""
+    higher_is_better: bool = True
+    at_class_ratio: bool = False
+    """Whether it depends on how many contrasts stand beside an activating example, which is then part of the metric's name."""
+    limits: tuple[float, float] | None = (0.0, 1.0)
+    """Smallest and largest possible; None: unbounded."""
+
+
+METRIC_KINDS: Mapping[str, MetricKind] = {
+    "auroc": MetricKind(definition="P(s+ > s-) + P(s+ = s-) / 2 over activating (+) and contrast (-) examples", chance=0.5),
+    "balanced_accuracy": MetricKind(definition="(TPR + TNR) / 2", chance=0.5),
+    "pearson": MetricKind(
+        definition="correlation of simulated and true activations over all held-out tokens", chance=0.0, limits=(-1.0, 1.0)
+    ),
+    "nats": MetricKind(
+        definition="mean over prompts of log p(explanation | steered) - log p(explanation | clean)", chance=None, unit="nats", limits=None
+    ),
+    "accuracy": MetricKind(definition="share of intruders found among five windows", chance=0.2),
+    "fired_share": MetricKind(definition="share of texts written from the explanation in which the latent fires", chance=None),
+    "average_precision": MetricKind(
+        definition="sum over recall steps of their width times the precision there", chance=None, at_class_ratio=True
+    ),
+    "f1": MetricKind(definition="2 precision recall / (precision + recall)", chance=None, at_class_ratio=True),
+    "precision": MetricKind(definition="share of activating examples among those said to be", chance=None, at_class_ratio=True),
+    "recall": MetricKind(definition="TPR: share of the activating examples said to be", chance=None),
+    "precision_at_frequency": MetricKind(
+        definition="TPR pi / (TPR pi + FPR (1 - pi)), pi the share of windows in which the latent fires; random contrasts only", chance=None
+    ),
+}
+"""By name; each has three columns in a table of scores (`ENDS`)."""
+
+COLUMNS = tuple(f"{name}{end}" for name in METRIC_KINDS for end in ENDS)
