@@ -1,6 +1,8 @@
 """Stage `compare`: every SAE beside every other, as tables, as one metrics file, and as a page."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -8,10 +10,12 @@ from latentry.comparison.compare import compare
 from latentry.comparison.grid import AskedScorer, Grid, remove_unnamed_cells
 from latentry.comparison.summary import write_metrics
 from latentry.contracts import COMPARISON
+from latentry.embeddings import Embedder
 from latentry.explorer.report import settings_of, write_report
-from latentry.params import load_params
-from latentry.runtime import run_stage
-from latentry.store import read_table, work
+from latentry.explorer.site.write import write_site
+from latentry.params import Params, load_params
+from latentry.runtime import device_of, run_stage
+from latentry.store import cache_folder, read_table, work
 
 DATA, OUT = Path("data"), Path("data/comparison")
 
@@ -32,10 +36,21 @@ def main() -> None:
                 making.write_table(name, table)
     write_metrics(OUT, Path("metrics"))
     tables = {name: read_table(OUT, COMPARISON, name) for name in COMPARISON.tables}
-    write_report(data=DATA, tables=tables, settings=settings_of(params), out=Path("report/index.html"))
+    settings = settings_of(params)
+    write_report(data=DATA, tables=tables, settings=settings, out=Path("report/index.html"))
+    write_site(data=DATA, tables=tables, settings=settings, out=Path("report"), embedded=_embedded(params))
     click.echo(
         f"compare: {len(params.saes)} SAEs, {len(params.explainers)} explainers, {len(params.scorers)} scorers; see report/index.html"
     )
+
+
+def _embedded(params: Params) -> Callable[[Sequence[str]], Any] | None:
+    """The model of the first embedding scorer, which has embedded the explanations already; None where there is none."""
+    models = [getattr(config, "model", "") for config in params.scorers.values() if config.kind == "embedding"]
+    if not models:
+        return None
+    cache = cache_folder("embeddings") / "embeddings.sqlite"
+    return Embedder(DATA / "models" / models[0], str(device_of(params.run.device)), params.run.embedding_batch, cache).queries
 
 
 if __name__ == "__main__":
