@@ -35,6 +35,11 @@ def judgment(is_activating, says=None, confidence=None, status=Status.OK, place=
     )
 
 
+def value_of(score, metric):
+    one = score.values.get(metric)
+    return None if one is None else one.value
+
+
 def graded(positive, negative, decide=True):
     rows = [(True, c) for c in positive] + [(False, c) for c in negative]
     return [judgment(truth, c > 0.5 if decide else None, c, place=i) for i, (truth, c) in enumerate(rows)]
@@ -73,10 +78,10 @@ def test_balanced_accuracy_equals_scikit_learn_and_lies_in_its_interval(rows):
     truth, says = zip(*rows, strict=True)
     found = metrics.latent_score([judgment(t, s) for t, s in rows], rng())
     if len(set(truth)) == 1:
-        assert (found.status, found.balanced_accuracy) == (Status.SINGLE_CLASS, None)
+        assert (found.status, value_of(found, "balanced_accuracy")) == (Status.SINGLE_CLASS, None)
         return
-    assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(truth, says))
-    assert 0 <= found.balanced_accuracy_low <= found.balanced_accuracy <= found.balanced_accuracy_high <= 1
+    assert value_of(found, "balanced_accuracy") == pytest.approx(balanced_accuracy_score(truth, says))
+    assert 0 <= found.values["balanced_accuracy"].low <= value_of(found, "balanced_accuracy") <= found.values["balanced_accuracy"].high <= 1
 
 
 def test_balanced_accuracy_interval_of_a_case_worked_by_hand():
@@ -125,15 +130,15 @@ def test_auroc_interval_equals_scipys_bootstrap_within_class():
 
 def test_perfect_separation_gets_wilsons_interval_of_the_smaller_class():
     score = metrics.latent_score(graded([0.9] * 8, [0.1] * 5), rng())
-    assert (score.auroc, score.auroc_high) == (1.0, 1.0)
-    assert score.auroc_low == pytest.approx(stats.binomtest(5, 5).proportion_ci(method="wilson").low)
+    assert (value_of(score, "auroc"), score.values["auroc"].high) == (1.0, 1.0)
+    assert score.values["auroc"].low == pytest.approx(stats.binomtest(5, 5).proportion_ci(method="wilson").low)
 
 
 def test_equal_confidences_score_one_half_and_stay_ok():
     score = metrics.latent_score(graded([0.7] * 4, [0.7] * 4), rng())
-    assert (score.status, score.auroc) == (Status.OK, 0.5)
-    assert score.auroc_low < 0.5 < score.auroc_high
-    assert (score.true_positive_rate, score.true_negative_rate, score.balanced_accuracy) == (1.0, 0.0, 0.5)
+    assert (score.status, value_of(score, "auroc")) == (Status.OK, 0.5)
+    assert score.values["auroc"].low < 0.5 < score.values["auroc"].high
+    assert (value_of(score, "recall"), value_of(score, "balanced_accuracy")) == (1.0, 0.5)
 
 
 @settings(max_examples=20)
@@ -149,7 +154,11 @@ def test_failed_judgments_are_counted_and_change_no_number():
     judgments = graded([0.9, 0.4], [0.1, 0.6])
     failed = [judgment(True, status=Status.PARSE_ERROR), judgment(False, status=Status.REFUSED), judgment(False, status=Status.PARSE_ERROR)]
     clean, mixed = metrics.latent_score(judgments, rng()), metrics.latent_score(judgments + failed, rng())
-    assert (mixed.auroc, mixed.balanced_accuracy, mixed.n_contrast) == (clean.auroc, clean.balanced_accuracy, 2)
+    assert (value_of(mixed, "auroc"), value_of(mixed, "balanced_accuracy"), mixed.n_contrast) == (
+        value_of(clean, "auroc"),
+        value_of(clean, "balanced_accuracy"),
+        2,
+    )
     assert (mixed.status, mixed.n_failed) == (Status.OK, 3)
     assert mixed.detail == "failed: 2 parse_error, 1 refused"
 
@@ -157,26 +166,37 @@ def test_failed_judgments_are_counted_and_change_no_number():
 def test_a_latent_without_any_answer_takes_the_status_of_most_failures():
     statuses = [Status.REFUSED, Status.PARSE_ERROR, Status.PARSE_ERROR]
     score = metrics.latent_score([judgment(True, status=status) for status in statuses], rng())
-    assert (score.status, score.auroc, score.balanced_accuracy, score.n_failed) == (Status.PARSE_ERROR, None, None, 3)
+    assert (score.status, value_of(score, "auroc"), value_of(score, "balanced_accuracy"), score.n_failed) == (
+        Status.PARSE_ERROR,
+        None,
+        None,
+        3,
+    )
 
 
 def test_a_class_lost_to_failures_is_single_class_and_never_zero_or_one():
     score = metrics.latent_score([*graded([0.9, 0.8], []), judgment(False, status=Status.TRUNCATED)], rng())
-    assert (score.status, score.auroc, score.balanced_accuracy) == (Status.SINGLE_CLASS, None, None)
+    assert (score.status, value_of(score, "auroc"), value_of(score, "balanced_accuracy")) == (Status.SINGLE_CLASS, None, None)
     assert "0 contrast" in score.detail
     assert metrics.latent_score([], rng()).status is Status.SINGLE_CLASS
 
 
 def test_answers_that_are_not_graded_have_no_auroc_and_grades_alone_no_accuracy():
     decided = metrics.latent_score([judgment(True, True), judgment(False, False)], rng())
-    assert (decided.auroc, decided.auroc_low, decided.balanced_accuracy) == (None, None, 1.0)
+    assert (value_of(decided, "auroc"), value_of(decided, "recall"), value_of(decided, "balanced_accuracy")) == (None, 1.0, 1.0)
     only_graded = metrics.latent_score(graded([0.9], [0.1], decide=False), rng())
-    assert (only_graded.auroc, only_graded.balanced_accuracy, only_graded.true_positive_rate) == (1.0, None, None)
+    assert (value_of(only_graded, "auroc"), value_of(only_graded, "balanced_accuracy"), value_of(only_graded, "recall")) == (
+        1.0,
+        None,
+        None,
+    )
 
 
 def test_latent_score_is_a_row_of_the_contract():
     others = {"latent", "explainer", "null", "contrast_source", "partner"}
-    assert set(metrics.LatentScore.__dataclass_fields__) == set(SCORES.tables["scores.parquet"].names) - others
+    score = metrics.latent_score(graded([0.9, 0.4], [0.1, 0.6]), rng())
+    assert set(score.row()) <= set(SCORES.tables["scores.parquet"].names) - others
+    assert score.row()["auroc"] == 0.75
 
 
 def test_summary_equals_numpy_and_scipys_bootstrap():
