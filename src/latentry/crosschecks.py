@@ -140,6 +140,8 @@ def _latent_faults(params: "Params") -> Iterator[str]:
 def _size_faults(params: "Params") -> Iterator[str]:
     if params.examples.window > params.tokens.context:
         yield f"examples.window: is {params.examples.window}; at most `tokens.context`, {params.tokens.context}"
+    if params.examples.steering is not None and params.examples.steering.tokens > params.tokens.context:
+        yield f"examples.steering.tokens: is {params.examples.steering.tokens}; at most `tokens.context`, {params.tokens.context}"
     if params.tokens.n_tokens < params.tokens.context:
         yield f"tokens.n_tokens: is {params.tokens.n_tokens}; at least `tokens.context`, {params.tokens.context}"
     if params.evaluation.ce_contexts > params.evaluation.contexts:
