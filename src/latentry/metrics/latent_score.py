@@ -1,8 +1,9 @@
 """The score of one latent from its judgments: answers by class, numbers measured, or simulated levels."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from latentry.metrics import separation
 from latentry.metrics.intervals import (
     N_DRAWS,
     Draws,
+    Weights,
     balanced_accuracy_interval,
     percentile_interval,
     precision_interval,
@@ -167,13 +169,12 @@ def _graded(fine: Sequence[Judgment], truth: Bool[np.ndarray, " example"], rng: 
         return {}
     both = separation.separated(np.array(confidence, dtype=float), truth, _prompts(fine, design))
     once, drawn = both.once(), both.drawn(rng)
-    found = {}
-    for name, draws_of in (
-        ("auroc", separation.auroc_draws),
-        ("average_precision", lambda *weights: separation.average_precision_draws(*weights, design.ratio)),
-    ):
-        found[name] = _estimate(both, float(draws_of(both, *once)[0]), draws_of(both, *drawn))
-    return found
+
+    def estimate(draws_of: Callable[[separation.Separated, Weights, Weights], Draws]) -> Estimate:
+        return _estimate(both, float(draws_of(both, *once)[0]), draws_of(both, *drawn))
+
+    precise = partial(separation.average_precision_draws, ratio=design.ratio)
+    return {"auroc": estimate(separation.auroc_draws), "average_precision": estimate(precise)}
 
 
 def _estimate(both: separation.Separated, value: float, draws: Draws) -> Estimate:

@@ -67,8 +67,8 @@ def separated(answers: Grades, is_activating: Truth, prompts: tuple[str, ...] = 
     if not prompts:
         return Separated(np.sort(answers[truth]), np.sort(answers[~truth]))
     order = sorted(range(len(answers)), key=lambda place: (answers[place], prompts[place]))
-    classes = [[place for place in order if truth[place] == wanted] for wanted in (True, False)]
-    return Separated(*(answers[places] for places in classes), *(tuple(prompts[place] for place in places) for places in classes))
+    fires, silent = ([place for place in order if truth[place] == wanted] for wanted in (True, False))
+    return Separated(answers[fires], answers[silent], tuple(prompts[i] for i in fires), tuple(prompts[i] for i in silent))
 
 
 def auroc(confidence: Grades, is_activating: Truth) -> float:
