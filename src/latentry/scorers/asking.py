@@ -175,6 +175,8 @@ def judgment(
     *,
     says: bool | None = None,
     confidence: float | None = None,
+    value: float | None = None,
+    levels: tuple[float, ...] = (),
     status: Status = Status.OK,
     detail: str = "",
 ) -> Judgment:
@@ -190,4 +192,6 @@ def judgment(
         status=status,
         detail=detail,
         reply_key=(reply.key or None) if reply else None,
+        value=value,
+        levels=levels,
     )
