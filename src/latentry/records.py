@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+NO_EXPLAINER = "none"
+"""Stands as the explainer of what is scored without an explanation."""
+
 
 class Status(StrEnum):
     """How a row ended. Everything but OK is counted and is in no mean."""

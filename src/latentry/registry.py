@@ -6,6 +6,7 @@ Nothing is registered anywhere: a new file in a room is a new kind.
 import difflib
 import importlib
 import importlib.util
+import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -97,6 +98,17 @@ def kinds(room: str) -> tuple[str, ...]:
         raise ValueError(f"{room} is no room of latentry")
     folder = Path(next(iter(spec.submodule_search_locations)))
     return tuple(sorted(path.stem for path in folder.glob("*.py") if "\nclass Config(" in path.read_text(encoding="utf-8")))
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether it stops judging a latent once its interval is narrow enough; then its metrics' names say so."""
+        return False
+
+    def class_ratio(self, n_activating: int, n_contrast: int) -> tuple[int, int]:
+        """Activating examples and contrasts beside each other as designed, reduced; given how many of each are held out."""
+        used = [n if self.max_examples is None else min(n, self.max_examples) for n in (n_activating, n_contrast)]
+        common = math.gcd(*used)
+        return used[0] // common, used[1] // common
 
 
 def variant(room: str, kind: str) -> ModuleType:

@@ -7,12 +7,13 @@ import numpy as np
 from pydantic import Field
 
 from latentry.clients.base import Ask
-from latentry.metrics import LatentScore, latent_score
+from latentry.metrics import LatentScore
 from latentry.prompts import neutral
 from latentry.records import Judgment, Kind, Message
 from latentry.registry import ScorerConfig
 from latentry.scorers.asking import Case, judged_in_lists, judged_singly
 from latentry.scorers.base import Item, ScorerInputs, used_examples
+from latentry.scorers.told_apart import told_apart
 
 SYSTEM = (
     "You check descriptions of text patterns. You are given a description and a short piece of text. Answer Yes if"
@@ -99,9 +100,9 @@ class Detection:
             for example in used_examples(item, self.contrast, self._config.max_examples)
         ]
 
-    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:  # noqa: ARG002
+    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
         """How well the answers tell activating windows from contrasts."""
-        return latent_score(judgments, rng)
+        return told_apart(item, judgments, rng, contrast=self.contrast, by_prompt=self._config.ask == "list")
 
 
 def single_prompt(item: Item, case: Case) -> list[Message]:

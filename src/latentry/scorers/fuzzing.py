@@ -12,13 +12,14 @@ import numpy as np
 from pydantic import Field
 
 from latentry.clients.base import Ask
-from latentry.metrics import LatentScore, latent_score
+from latentry.metrics import LatentScore
 from latentry.prompts import CLOSE, OPEN, marked, marked_stretches, neutral
 from latentry.randomness import rng_for
 from latentry.records import Example, Judgment, Message
 from latentry.registry import ScorerConfig
 from latentry.scorers.asking import Case, judged_in_lists, judged_singly
 from latentry.scorers.base import WRONG_POSITION, Item, ScorerInputs, activating, contrasts
+from latentry.scorers.told_apart import told_apart
 
 SYSTEM = (
     "You check descriptions of marked words. You are given a description and a short piece of text in which some words"
@@ -73,6 +74,10 @@ class Config(ScorerConfig):
     """Windows of each kind per latent, the first by rank; none: all. Under `wrong-position` at most half of the
     activating windows are positives, since the contrasts are made of the others."""
 
+    def class_ratio(self, n_activating: int, n_contrast: int) -> tuple[int, int]:
+        """One to one under `wrong-position`, where as many contrasts are made as there are positives."""
+        return (1, 1) if self.contrast == WRONG_POSITION else super().class_ratio(n_activating, n_contrast)
+
 
 def build(config: Config, inputs: ScorerInputs) -> "Fuzzing":
     """The scorer."""
@@ -101,9 +106,9 @@ class Fuzzing:
             seed=self._seed,
         )
 
-    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:  # noqa: ARG002
+    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
         """How well the answers tell activating windows from contrasts."""
-        return latent_score(judgments, rng)
+        return told_apart(item, judgments, rng, contrast=self.contrast, by_prompt=self._config.ask == "list")
 
 
 def fuzzed_cases(item: Item, contrast: str, max_examples: int | None, seed: int) -> list[Case]:
