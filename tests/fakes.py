@@ -81,5 +81,5 @@ def scorer_inputs(**given: Any) -> ScorerInputs:
     def not_given(*_: object) -> Any:
         raise LookupError("the test gave none")
 
-    nothing = dict.fromkeys(("ask", "embedder", "explain_split", "subject", "sae"), not_given)
+    nothing = dict.fromkeys(("ask", "embedder", "explain_split", "steered", "fired"), not_given)
     return ScorerInputs(**({"seed": 0} | nothing | given))

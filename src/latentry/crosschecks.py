@@ -22,6 +22,7 @@ def cross_faults(params: "Params") -> list[str]:
         _asked_faults,
         _contrast_faults,
         _contrast_name_faults,
+        _steering_faults,
         _source_faults,
         _share_faults,
         _run_faults,
@@ -62,7 +63,7 @@ def _contrast_faults(params: "Params") -> Iterator[str]:
     for name, scorer in params.scorers.items():
         own = ("wrong-position",) if scorer.kind == "fuzzing" else ()
         known = [*params.examples.contrasts, *own]
-        yield from _unnamed(f"scorers.{name}.contrast", getattr(scorer, "contrast", None), "examples.contrasts", known)
+        yield from _unnamed(f"scorers.{name}.contrast", getattr(scorer, "contrast", None) or None, "examples.contrasts", known)
         yield from _own_model_faults(params, name)
 
 
@@ -73,6 +74,14 @@ def _own_model_faults(params: "Params", name: str) -> Iterator[str]:
     for part in getattr(entries.get(contrast), "shares", (contrast,)):
         if model is not None and getattr(entries.get(part), "model", None) == model:
             yield f"scorers.{name}.contrast: {part!r} is chosen by {model!r}, the scorer's own model; name another contrast, or another model"
+
+
+def _steering_faults(params: "Params") -> Iterator[str]:
+    """Scorers and explainers that steer need prompts."""
+    for section in ("explainers", "scorers"):
+        for name, entry in getattr(params, section, {}).items():
+            if getattr(entry, "steers", False) and params.examples.steering is None:
+                yield f"{section}.{name}: steers latents on prompts, and none are drawn; set `examples.steering`, {{}} for its defaults"
 
 
 def _contrast_name_faults(params: "Params") -> Iterator[str]:

@@ -61,6 +61,11 @@ class ExplainerConfig(VariantConfig):
     max_latents: Annotated[int, Field(ge=1)] | None = None
     """Latents explained, the first of the sample; none: all."""
 
+    @property
+    def steers(self) -> bool:
+        """Whether it runs the subject with latents steered, and so depends on subject, SAE and the prompts of `examples.steering`."""
+        return False
+
 
 class ScorerConfig(VariantConfig):
     """What every scorer's `Config` has."""
@@ -85,19 +90,14 @@ class ScorerConfig(VariantConfig):
         return False
 
     @property
+    def steers(self) -> bool:
+        """Whether it goes on from the prompts of `examples.steering`."""
+        return False
+
+    @property
     def has_null(self) -> bool:
         """Whether a latent's score is also made under another latent's explanation; else chance is known beforehand."""
         return True
-
-
-@cache
-def kinds(room: str) -> tuple[str, ...]:
-    """The variants of a room, by name: the files in it that define a `Config`."""
-    spec = importlib.util.find_spec(f"latentry.{room}")
-    if spec is None or not spec.submodule_search_locations:
-        raise ValueError(f"{room} is no room of latentry")
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    return tuple(sorted(path.stem for path in folder.glob("*.py") if "\nclass Config(" in path.read_text(encoding="utf-8")))
 
     @property
     def is_adaptive(self) -> bool:
@@ -109,6 +109,16 @@ def kinds(room: str) -> tuple[str, ...]:
         used = [n if self.max_examples is None else min(n, self.max_examples) for n in (n_activating, n_contrast)]
         common = math.gcd(*used)
         return used[0] // common, used[1] // common
+
+
+@cache
+def kinds(room: str) -> tuple[str, ...]:
+    """The variants of a room, by name: the files in it that define a `Config`."""
+    spec = importlib.util.find_spec(f"latentry.{room}")
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(f"{room} is no room of latentry")
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    return tuple(sorted(path.stem for path in folder.glob("*.py") if "\nclass Config(" in path.read_text(encoding="utf-8")))
 
 
 def variant(room: str, kind: str) -> ModuleType:

@@ -6,19 +6,16 @@ come from (seed, latent) alone. A latent with too few contexts has fewer prompts
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
-from latentry.contracts import EXAMPLES
 from latentry.randomness import rng_for
 from latentry.records import Purpose, SteeringPrompt
 from latentry.sampling.base import Activations, Tokens
 from latentry.sampling.grid import grid_of, texts_at
 from latentry.sampling.windows import Firing, GridFiring, grid_firing, looked_up
-from latentry.store import read_records
 
 N_QUINTILES = 5
 _EXPLAIN_ONE_IN = 4
@@ -141,15 +138,3 @@ def _quintile_of(peak: Float32[np.ndarray, " context"]) -> Int64[np.ndarray, " c
 def shortfall(prompts: Sequence[SteeringPrompt], steering: SteeringParams) -> str:
     """What is missing of one latent's prompts; empty when nothing is."""
     return f"steering: {len(prompts)} of {steering.contexts}" if len(prompts) < steering.contexts else ""
-
-
-def read_prompts(folder: Path) -> dict[int, list[SteeringPrompt]]:
-    """The prompts of `data/examples/<S>` by latent, in the order in which they are used; empty where none were drawn.
-
-    Raises:
-        ContractError: the examples are not complete.
-    """
-    found: dict[int, list[SteeringPrompt]] = {}
-    for prompt in read_records(folder, EXAMPLES, "prompts.parquet", SteeringPrompt):
-        found.setdefault(prompt.latent, []).append(prompt)
-    return found

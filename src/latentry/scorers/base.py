@@ -5,7 +5,7 @@ Also the null: each explanation judged on another latent's examples. Numbers are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,8 +19,7 @@ from latentry.scorers.matching import completed
 
 if TYPE_CHECKING:
     from latentry.embeddings import Embedder
-    from latentry.saes.base import Sae
-    from latentry.subjects.causal_lm import Subject
+    from latentry.scorers.steering import Mode, Steered
 
 WRONG_POSITION = "wrong-position"
 """The contrast that fuzzing makes itself, of activating windows with silent tokens marked."""
@@ -45,9 +44,9 @@ class Item:
     partner: int | None = None
     """Whose explanation the text is; None when it is the latent's own."""
     window_fraction: float | None = None
+    """Share of all windows of the corpus in which the latent fires; None where it is not known."""
     class_ratio: tuple[int, int] = (1, 1)
     """Activating examples and contrasts that it was designed to have: see `ScorerConfig.class_ratio`."""
-    """Share of all windows of the corpus in which the latent fires; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +60,10 @@ class ScorerInputs:
     """An embedding model by its name under `models`."""
     explain_split: Callable[[], Mapping[int, Sequence[Example]]]
     """Every latent's windows that explainers saw, for scorers that need no explanation."""
-    subject: Callable[[], Subject]
-    """The subject, with the hookpoints that the SAE reads and writes."""
-    sae: Callable[[], Sae]
+    steered: Callable[[Sequence[int], float, Mode], Iterable[tuple[int, Steered]]]
+    """What the subject says with each of some latents steered to a KL, or ablated: those that have prompts, one after another."""
+    fired: Callable[[Sequence[str], int], Sequence[frozenset[int]]]
+    """The latents that fire at an unmasked token of each text, of which the first so many tokens are read."""
 
 
 class Scorer(Protocol):

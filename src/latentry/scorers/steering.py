@@ -6,14 +6,17 @@ which come from (seed, prompt) alone.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from latentry.contracts import EXAMPLES
 from latentry.randomness import rng_for
 from latentry.records import Purpose, SteeringPrompt
+from latentry.store import read_records
 from latentry.subjects.steering import SteeredPrompts, added, mean_kl, strength_for
 
 if TYPE_CHECKING:
@@ -112,6 +115,18 @@ class Steering:
 
     def _decoded(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def read_prompts(folder: Path) -> dict[int, list[SteeringPrompt]]:
+    """The prompts of `data/examples/<S>` by latent, in the order in which they are used; empty where none were drawn.
+
+    Raises:
+        ContractError: the examples are not complete.
+    """
+    found: dict[int, list[SteeringPrompt]] = {}
+    for prompt in read_records(folder, EXAMPLES, "prompts.parquet", SteeringPrompt):
+        found.setdefault(prompt.latent, []).append(prompt)
+    return found
 
 
 def gumbel_noise(seed: int, prompts: Sequence[SteeringPrompt], vocabulary: int) -> Callable[[int], Tensor]:
