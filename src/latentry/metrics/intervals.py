@@ -32,10 +32,26 @@ def wilson_interval(successes: float, n: int) -> Interval:
     return max(0.0, min(share, float((centre - spread) / scale))), min(1.0, max(share, float((centre + spread) / scale)))
 
 
-def balanced_accuracy_interval(n_true_positive: int, n_activating: int, n_true_negative: int, n_contrast: int) -> Interval:
+def corrected_wilson_interval(successes: int, n: int) -> Interval:
+    """The same with a correction for continuity (Newcombe 1998, method 4): wider, and safe for shares near 0 and 1 of few."""
+    share, square = successes / n, Z**2
+
+    def root(sign: int) -> float:
+        return Z * np.sqrt(max(0.0, square - sign * (2 - 4 * share) - 1 / n + 4 * share * n * (1 - share)))
+
+    scale = 2 * (n + square)
+    low = 0.0 if successes == 0 else max(0.0, float((2 * successes + square - 1 - root(1)) / scale))
+    high = 1.0 if successes == n else min(1.0, float((2 * successes + square + 1 + root(-1)) / scale))
+    return low, high
+
+
+def balanced_accuracy_interval(
+    n_true_positive: int, n_activating: int, n_true_negative: int, n_contrast: int, *, corrected: bool = False
+) -> Interval:
     """95 % interval of the balanced accuracy, from the Wilson bounds of both rates (Newcombe's combination)."""
     rates = n_true_positive / n_activating, n_true_negative / n_contrast
-    bounds = wilson_interval(n_true_positive, n_activating), wilson_interval(n_true_negative, n_contrast)
+    bounds_of = corrected_wilson_interval if corrected else wilson_interval
+    bounds = bounds_of(n_true_positive, n_activating), bounds_of(n_true_negative, n_contrast)
     middle = (rates[0] + rates[1]) / 2
     below, above = (np.hypot(rates[0] - bounds[0][end], rates[1] - bounds[1][end]) / 2 for end in (0, 1))
     return float(middle - below), float(middle + above)

@@ -77,6 +77,9 @@ class Design:
     """Decile of the activating examples, by example id; empty: no shares by decile."""
     by_prompt: bool = False
     """Whether several examples stood in one prompt (of one reply key), so that a bootstrap draws prompts."""
+    adaptive: bool = False
+    """Whether the answers decided how many there are; the balanced accuracy's interval is then corrected for continuity,
+    which holds its coverage near 1, where judging stops after few."""
 
 
 _PLAIN = Design()
@@ -191,7 +194,7 @@ def _decided(
     says = np.array(answers, dtype=bool)
     n_activating, n_contrast = int(truth.sum()), int((~truth).sum())
     hits, alarms = int(says[truth].sum()), int(says[~truth].sum())
-    low, high = balanced_accuracy_interval(hits, n_activating, n_contrast - alarms, n_contrast)
+    low, high = balanced_accuracy_interval(hits, n_activating, n_contrast - alarms, n_contrast, corrected=design.adaptive)
     found = separation.balanced_accuracy(hits / n_activating, (n_contrast - alarms) / n_contrast)
     recall_low, recall_high = wilson_interval(hits, n_activating)
     both = separation.separated(says.astype(float), truth, _prompts(fine, design))
