@@ -202,7 +202,7 @@ def _decided(
     return {
         "balanced_accuracy": Estimate(value=found, low=low, high=high),
         "recall": Estimate(value=hits / n_activating, low=recall_low, high=recall_high),
-        "f1": _estimate(both, f1, separation.f1_draws(both, *both.drawn(rng), design.ratio)),
+        "f1": _estimate(both, f1, separation.f1_draws(both, design.ratio, rng)),
         **_precisions(hits, n_activating, alarms, n_contrast, design),
     }
 

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 
 from latentry.errors import NumericsError
 from latentry.metrics.intervals import (
+    N_DRAWS,
     Draws,
     Interval,
     Weights,
@@ -119,10 +120,14 @@ def f1(true_positive_rate: float, false_positive_rate: float, ratio: float) -> f
     return 2 * true_positive_rate / (true_positive_rate + ratio * false_positive_rate + 1)
 
 
-def f1_draws(both: Separated, activating: Weights, contrast: Weights, ratio: float) -> Draws:
-    """The F1 of each weighted sample of yes (1) and no (0)."""
-    hits = (activating @ both.activating) / activating.sum(axis=1)
-    alarms = (contrast @ both.contrast) / contrast.sum(axis=1)
+def f1_draws(both: Separated, ratio: float, rng: np.random.Generator) -> Draws:
+    """The F1 of each bootstrap sample of yes (1) and no (0)."""
+    if both.activating_prompts:
+        activating, contrast = both.drawn(rng)
+        hits = (activating @ both.activating) / activating.sum(axis=1)
+        alarms = (contrast @ both.contrast) / contrast.sum(axis=1)
+    else:  # how many yes a sample holds is binomial
+        hits, alarms = (rng.binomial(len(side), side.mean(), N_DRAWS) / len(side) for side in (both.activating, both.contrast))
     return 2 * hits / (hits + ratio * alarms + 1)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from latentry.metrics import LatentScore, balanced_accuracy, balanced_accuracy_interval, summary
+from latentry.metrics import Estimate, LatentScore, Summary, balanced_accuracy, balanced_accuracy_interval, summary
 from latentry.randomness import rng_for
 from latentry.records import Judgment
 from latentry.scorers.asking import Case
@@ -80,6 +80,20 @@ def rounds_of(item: Item, cases: Sequence[Case]) -> list[list[Case]]:
     ]
 
 
+def known_so_far(judgments: Sequence[Judgment]) -> Estimate | None:
+    """Balanced accuracy and its interval, as the score will have it; None while a class has no answer."""
+    right = {True: 0, False: 0}
+    n = {True: 0, False: 0}
+    for one in judgments:
+        if one.says_activating is not None:
+            n[one.is_activating] += 1
+            right[one.is_activating] += one.says_activating == one.is_activating
+    if not n[True] or not n[False]:
+        return None
+    low, high = balanced_accuracy_interval(right[True], n[True], right[False], n[False], corrected=True)
+    return Estimate(value=balanced_accuracy(right[True] / n[True], right[False] / n[False]), low=low, high=high)
+
+
 def marked_if_stopped(score: LatentScore, judgments: Sequence[Judgment], cases: Sequence[Case]) -> LatentScore:
     """The score, saying so where not all cases were judged."""
     return replace(score, stopped_early=len(judgments) < len(cases))
@@ -93,36 +107,26 @@ def _unsettled(
     items: Sequence[Item], judged: Sequence[Sequence[Judgment]], going: Sequence[int], adaptive: Adaptive, seed: int, number: int
 ) -> list[int]:
     """Those of `going` that are judged further."""
-    known = [_known(of_item) for of_item in judged]
+    known = [known_so_far(of_item) for of_item in judged]
     settled = _settled_groups(items, known, adaptive.max_sae_width, seed, number)
     return [i for i in going if (items[i].explainer, items[i].null) not in settled and not _narrow(known[i], adaptive.max_width)]
 
 
-def _narrow(known: tuple[float, float, float] | None, width: float | None) -> bool:
-    return width is not None and known is not None and known[2] - known[1] < width
+def _narrow(known: Estimate | None, width: float | None) -> bool:
+    return width is not None and known is not None and _width(known) < width
 
 
-def _known(judgments: Sequence[Judgment]) -> tuple[float, float, float] | None:
-    """Balanced accuracy and its interval, as the score will have it; None while a class has no answer."""
-    right = {True: 0, False: 0}
-    n = {True: 0, False: 0}
-    for one in judgments:
-        if one.says_activating is not None:
-            n[one.is_activating] += 1
-            right[one.is_activating] += one.says_activating == one.is_activating
-    if not n[True] or not n[False]:
-        return None
-    low, high = balanced_accuracy_interval(right[True], n[True], right[False], n[False], corrected=True)
-    return balanced_accuracy(right[True] / n[True], right[False] / n[False]), low, high
+def _width(one: Estimate | Summary) -> float:
+    return 0.0 if one.low is None or one.high is None else one.high - one.low
 
 
 def _settled_groups(
-    items: Sequence[Item], known: Sequence[tuple[float, float, float] | None], width: float | None, seed: int, number: int
+    items: Sequence[Item], known: Sequence[Estimate | None], width: float | None, seed: int, number: int
 ) -> set[tuple[str, bool]]:
     """The explainers, own and null apart, whose mean over latents is known closely enough."""
     if width is None:
         return set()
-    groups: dict[tuple[str, bool], list[tuple[float, float, float]]] = defaultdict(list)
+    groups: dict[tuple[str, bool], list[Estimate]] = defaultdict(list)
     for item, one in sorted(zip(items, known, strict=True), key=lambda pair: pair[0].latent):
         if one is not None:
             groups[item.explainer, item.null].append(one)
@@ -130,13 +134,12 @@ def _settled_groups(
     return {group for group, of_group in groups.items() if len(of_group) > 1 and _width_of_mean(of_group, rngs[group]) < width}
 
 
-def _width_of_mean(known: Sequence[tuple[float, float, float]], rng: np.random.Generator) -> float:
+def _width_of_mean(known: Sequence[Estimate], rng: np.random.Generator) -> float:
     """Width of the mean's 95 % interval: the wider of the bootstrap over latents, and what their own intervals combine to.
 
     A few latents that agree by chance have a bootstrap without width.
     """
-    values, low, high = np.array(known).T
-    own = (np.sqrt(((values - low) ** 2).sum()) + np.sqrt(((high - values) ** 2).sum())) / len(values)
-    drawn = summary(values, rng)
-    over_latents = 0.0 if drawn.low is None or drawn.high is None else drawn.high - drawn.low
-    return max(float(own), over_latents)
+    values = np.array([one.value for one in known])
+    below, above = (np.array([getattr(one, end) for one in known]) - values for end in ("low", "high"))
+    own = (np.linalg.norm(below) + np.linalg.norm(above)) / len(values)
+    return max(float(own), _width(summary(values, rng)))
