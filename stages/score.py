@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from latentry.clients.pool import ClientPool, open_pool
-from latentry.contracts import EXAMPLES, EXPLANATIONS, SAE, SCORES
+from latentry.contracts import EXAMPLES, EXPLANATIONS, SCORES
 from latentry.embeddings import Embedder
 from latentry.failures import check_failures
 from latentry.params import Params, load_params
@@ -16,8 +16,8 @@ from latentry.runtime import device_of, run_stage, use_threads
 from latentry.sampling.disjoint import read_examples
 from latentry.scorers.base import Item, Scorer, ScorerInputs, items_for, suppliers, unexplained_items
 from latentry.scorers.score import ranked_latents, score_rows, window_fractions
-from latentry.store import cache_folder, read_manifest, read_records, read_table, work
-from latentry.subjects.causal_lm import hookpoints_of, load_subject
+from latentry.scorers.subject_inputs import SubjectInputs
+from latentry.store import cache_folder, read_records, read_table, work
 
 
 @click.command()
@@ -33,7 +33,7 @@ def main(name: str, scorer: str) -> None:
     inputs = [examples, explanations, *(Path("data/models", model) for model in params.local_models(config))]
     paths = ["seed", f"scorers.{scorer}", "clients", "max_failed_fraction"]
     if config.runs_subject:
-        inputs += [Path("data/saes", name), Path("data/models", params.subject.model)]
+        inputs += [folder for folder in (Path("data/saes", name), Path("data/models", params.subject.model)) if folder not in inputs]
         paths += ["subject", f"saes.{name}"]
     with work(Path("data/scores", name, scorer), SCORES, cell=cell, params=params.slice(*paths), inputs=inputs) as making:
         if not making:
@@ -58,8 +58,9 @@ def main(name: str, scorer: str) -> None:
 def _items(
     params: Params, config: ScorerConfig, scorer: Scorer, ranked: Sequence[int], asked: Sequence[Explanation], examples: Path
 ) -> list[Item]:
-    held_out = read_examples(examples, Split.HELD_OUT)
-    some = {"ranked": ranked, "seed": params.seed, "null_latents": config.null_latents if config.has_null else 0}
+    held_out, asked_for = read_examples(examples, Split.HELD_OUT), params.examples.held_out
+    ratio = config.class_ratio(asked_for.n_activating, asked_for.n_contrast)
+    some = {"class_ratio": ratio, "ranked": ranked, "seed": params.seed, "null_latents": config.null_latents if config.has_null else 0}
     if not config.reads_explanations:
         return unexplained_items(held_out, **some)
     fractions = window_fractions(read_table(examples, EXAMPLES, "latents.parquet"))
@@ -73,22 +74,14 @@ def _inputs(params: Params, name: str, pool: ClientPool, label: str) -> ScorerIn
         cache = cache_folder("embeddings") / "embeddings.sqlite"
         return Embedder(Path("data/models", model), str(device), params.run.embedding_batch, cache)
 
-    def subject():
-        points = {params.saes[name].hookpoint: params.subject.hookpoints[params.saes[name].hookpoint]}
-        return load_subject(Path("data/models", params.subject.model), hookpoints_of(points), dtype=params.subject.dtype, device=device)
-
-    def sae():
-        folder, config = Path("data/saes", name), params.saes[name]
-        read_manifest(folder, SAE)
-        return variant("saes", config.kind).build(config, name, folder, str(device))
-
+    ran = SubjectInputs(params, name)
     return ScorerInputs(
         seed=params.seed,
         ask=lambda client: pool.asker(client, label),
         embedder=embedder,
         explain_split=lambda: read_examples(Path("data/examples", name), Split.EXPLAIN),
-        subject=subject,
-        sae=sae,
+        steered=ran.steered,
+        fired=ran.fired,
     )
 
 

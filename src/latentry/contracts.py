@@ -118,7 +118,7 @@ LATENTS = Contract(
 
 EXAMPLES = Contract(
     name="examples",
-    version=2,
+    version=3,
     stage="examples",
     holds="The latents chosen, their windows in two splits that share no document and no text, and their contrasts.",
     tables={
@@ -157,6 +157,21 @@ EXAMPLES = Contract(
             marks=_i32s,
         ),
         "promoted.parquet": _schema(latent=pa.uint32(), promoted_tokens=_strings, suppressed_tokens=_strings),
+        "prompts.parquet": _schema(
+            latent=pa.uint32(),
+            example_id=pa.string(),
+            purpose=pa.string(),
+            quintile=pa.int8(),
+            document=pa.int32(),
+            context=pa.uint32(),
+            start=pa.uint32(),
+            tokens=_u32s,
+            text=pa.string(),
+        ),
+    },
+    others={
+        "subject.json": "how the subject read the corpus, for whoever runs it on other texts: beginning (ids before every text), special (ids"
+        " left out, of those that occur), vocabulary (digest of the tokenizer's), median_norm and max_norm_multiple (of attention sinks)"
     },
 )
 

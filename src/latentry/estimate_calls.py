@@ -151,7 +151,7 @@ def _inputs(seed: int, ask: Callable[[str], Ask], examples: Mapping[int, Sequenc
     def explain_split() -> dict[int, list[Example]]:
         return {latent: [one for one in of if one.split is Split.EXPLAIN] for latent, of in examples.items()}
 
-    return ScorerInputs(seed=seed, ask=ask, embedder=not_here, explain_split=explain_split, subject=not_here, sae=not_here)
+    return ScorerInputs(seed=seed, ask=ask, embedder=not_here, explain_split=explain_split, steered=not_here, fired=not_here)
 
 
 def _detectable(params: Params, data: Path) -> Iterator[Detectable]:

@@ -1,6 +1,6 @@
 """Every number that a scorer can give a latent: what it means, which way is better, and what chance gives.
 
-How they are computed is `metrics.py`'s. The order is that of preference: the first that a scorer gives stands for it.
+How they are computed is the room `metrics`'s. The order is that of preference: the first that a scorer gives stands for it.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,8 @@ ENDS = ("", "_low", "_high")
 class MetricKind:
     """One kind of number."""
 
+    title: str
+    """As it stands in a table or at an axis."""
     definition: str
     chance: float | None
     """What an answer that does not look at the explanation gives; None where only a measured null tells."""
@@ -26,24 +28,49 @@ class MetricKind:
 
 
 METRIC_KINDS: Mapping[str, MetricKind] = {
-    "auroc": MetricKind(definition="P(s+ > s-) + P(s+ = s-) / 2 over activating (+) and contrast (-) examples", chance=0.5),
-    "balanced_accuracy": MetricKind(definition="(TPR + TNR) / 2", chance=0.5),
+    "auroc": MetricKind(title="AUROC", definition="P(s+ > s-) + P(s+ = s-) / 2 over activating (+) and contrast (-) examples", chance=0.5),
+    "balanced_accuracy": MetricKind(title="balanced accuracy", definition="(TPR + TNR) / 2", chance=0.5),
     "pearson": MetricKind(
-        definition="correlation of simulated and true activations over all held-out tokens", chance=0.0, limits=(-1.0, 1.0)
+        title="correlation (Pearson)",
+        definition="correlation of simulated levels 0 to 10 and true activations over all held-out tokens",
+        chance=0.0,
+        limits=(-1.0, 1.0),
+    ),
+    "pearson_0to9": MetricKind(
+        title="correlation (Pearson, levels 0 to 9)",
+        definition="the same with levels 0 to 9, for a judge whose tokenizer has no single token 10",
+        chance=0.0,
+        limits=(-1.0, 1.0),
     ),
     "nats": MetricKind(
-        definition="mean over prompts of log p(explanation | steered) - log p(explanation | clean)", chance=None, unit="nats", limits=None
+        title="log p(explanation), steered minus clean",
+        definition="mean over prompts of log p(explanation | steered) - log p(explanation | clean)",
+        chance=None,
+        unit="nats",
+        limits=None,
     ),
-    "accuracy": MetricKind(definition="share of intruders found among five windows", chance=0.2),
-    "fired_share": MetricKind(definition="share of texts written from the explanation in which the latent fires", chance=None),
+    "accuracy": MetricKind(title="intruders found", definition="share of intruders found among five windows", chance=0.2),
+    "fired_share": MetricKind(
+        title="share of texts that fire", definition="share of texts written from the explanation in which the latent fires", chance=None
+    ),
     "average_precision": MetricKind(
-        definition="sum over recall steps of their width times the precision there", chance=None, at_class_ratio=True
+        title="average precision",
+        definition="sum over recall steps of their width times the precision there; chance is the share of activating examples",
+        chance=None,
+        at_class_ratio=True,
     ),
-    "f1": MetricKind(definition="2 precision recall / (precision + recall)", chance=None, at_class_ratio=True),
-    "precision": MetricKind(definition="share of activating examples among those said to be", chance=None, at_class_ratio=True),
-    "recall": MetricKind(definition="TPR: share of the activating examples said to be", chance=None),
+    "f1": MetricKind(title="F1", definition="2 precision recall / (precision + recall)", chance=None, at_class_ratio=True),
+    "precision": MetricKind(
+        title="precision",
+        definition="share of activating examples among those said to be; chance is their share among all",
+        chance=None,
+        at_class_ratio=True,
+    ),
+    "recall": MetricKind(title="recall", definition="TPR: share of the activating examples said to be", chance=None),
     "precision_at_frequency": MetricKind(
-        definition="TPR pi / (TPR pi + FPR (1 - pi)), pi the share of windows in which the latent fires; random contrasts only", chance=None
+        title="precision at the real frequency",
+        definition="TPR pi / (TPR pi + FPR (1 - pi)), pi the share of windows in which the latent fires; random contrasts only",
+        chance=None,
     ),
 }
 """By name; each has three columns in a table of scores (`ENDS`)."""

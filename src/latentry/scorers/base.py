@@ -5,7 +5,7 @@ Also the null: each explanation judged on another latent's examples. Numbers are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,19 +14,15 @@ import numpy as np
 from latentry.clients.base import Ask
 from latentry.metrics import LatentScore
 from latentry.randomness import rng_for
-from latentry.records import Example, Explanation, Judgment, Kind, Split, Status
+from latentry.records import NO_EXPLAINER, Example, Explanation, Judgment, Kind, Split, Status
 from latentry.scorers.matching import completed
 
 if TYPE_CHECKING:
     from latentry.embeddings import Embedder
-    from latentry.saes.base import Sae
-    from latentry.subjects.causal_lm import Subject
+    from latentry.scorers.steering import Mode, Steered
 
 WRONG_POSITION = "wrong-position"
 """The contrast that fuzzing makes itself, of activating windows with silent tokens marked."""
-
-NO_EXPLAINER = "none"
-"""Stands as the explainer of what is scored without an explanation."""
 
 _TRIES = 50
 """Random partners looked at for a swap before all are."""
@@ -49,6 +45,8 @@ class Item:
     """Whose explanation the text is; None when it is the latent's own."""
     window_fraction: float | None = None
     """Share of all windows of the corpus in which the latent fires; None where it is not known."""
+    class_ratio: tuple[int, int] = (1, 1)
+    """Activating examples and contrasts that it was designed to have: see `ScorerConfig.class_ratio`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +60,10 @@ class ScorerInputs:
     """An embedding model by its name under `models`."""
     explain_split: Callable[[], Mapping[int, Sequence[Example]]]
     """Every latent's windows that explainers saw, for scorers that need no explanation."""
-    subject: Callable[[], Subject]
-    """The subject, with the hookpoints that the SAE reads and writes."""
-    sae: Callable[[], Sae]
+    steered: Callable[[Sequence[int], float, Mode], Iterable[tuple[int, Steered]]]
+    """What the subject says with each of some latents steered to a KL, or ablated: those that have prompts, one after another."""
+    fired: Callable[[Sequence[str], int], Sequence[frozenset[int]]]
+    """The latents that fire at an unmasked token of each text, of which the first so many tokens are read."""
 
 
 class Scorer(Protocol):
@@ -157,6 +156,7 @@ def items_for(
     null_latents: int | None = None,
     excluded: Mapping[int, Collection[int]] | None = None,
     window_fractions: Mapping[int, float] | None = None,
+    class_ratio: tuple[int, int] = (1, 1),
 ) -> list[Item]:
     """What there is to judge: every readable explanation on its latent's examples, then the nulls.
 
@@ -174,22 +174,27 @@ def items_for(
         known = [latent for latent in ranked if latent in texts and held_out.get(latent)]
         partner = derangement({latent: texts[latent] for latent in known}, seed=seed, excluded=excluded)
         fractions = window_fractions or {}
-        items += [_item(latent, explainer, texts[latent], held_out[latent], None, fractions.get(latent)) for latent in known]
+        items += [_item(latent, explainer, texts[latent], held_out[latent], None, fractions.get(latent), class_ratio) for latent in known]
         for latent in [latent for latent in known if latent in partner][:null_latents]:
             text, fraction = texts[partner[latent]], fractions.get(latent)
-            items.append(_item(latent, explainer, text, held_out[latent], partner[latent], fraction))
+            items.append(_item(latent, explainer, text, held_out[latent], partner[latent], fraction, class_ratio))
     return items
 
 
 def unexplained_items(
-    held_out: Mapping[int, Sequence[Example]], *, ranked: Sequence[int], seed: int, null_latents: int | None = None
+    held_out: Mapping[int, Sequence[Example]],
+    *,
+    ranked: Sequence[int],
+    seed: int,
+    null_latents: int | None = None,
+    class_ratio: tuple[int, int] = (1, 1),
 ) -> list[Item]:
     """What there is to judge for a scorer that reads no explanation: the latents, then nulls (another latent as `partner`)."""
     known = [latent for latent in ranked if held_out.get(latent)]
     partner = derangement({latent: str(latent) for latent in known}, seed=seed)
-    items = [_item(latent, NO_EXPLAINER, "", held_out[latent], None, None) for latent in known]
+    items = [_item(latent, NO_EXPLAINER, "", held_out[latent], None, None, class_ratio) for latent in known]
     nulls = [latent for latent in known if latent in partner][:null_latents]
-    return items + [_item(latent, NO_EXPLAINER, "", held_out[latent], partner[latent], None) for latent in nulls]
+    return items + [_item(latent, NO_EXPLAINER, "", held_out[latent], partner[latent], None, class_ratio) for latent in nulls]
 
 
 def suppliers(examples: Mapping[int, Sequence[Example]], contrast: str) -> dict[int, set[int]]:
@@ -200,7 +205,15 @@ def suppliers(examples: Mapping[int, Sequence[Example]], contrast: str) -> dict[
     }
 
 
-def _item(latent: int, explainer: str, text: str, examples: Sequence[Example], partner: int | None, window_fraction: float | None) -> Item:
+def _item(
+    latent: int,
+    explainer: str,
+    text: str,
+    examples: Sequence[Example],
+    partner: int | None,
+    window_fraction: float | None,
+    class_ratio: tuple[int, int],
+) -> Item:
     seen = [example for example in examples if example.split is not Split.HELD_OUT]
     if seen:
         raise ValueError(f"latent {latent}: example {seen[0].example_id} is of the explain split; scorers are given held-out ones only")
@@ -213,4 +226,5 @@ def _item(latent: int, explainer: str, text: str, examples: Sequence[Example], p
         examples=ordered,
         partner=partner,
         window_fraction=window_fraction,
+        class_ratio=class_ratio,
     )

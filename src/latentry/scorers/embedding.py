@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from latentry.metrics import LatentScore, latent_score
+from latentry.metrics import LatentScore
 from latentry.records import Judgment, Kind
 from latentry.registry import ScorerConfig
 from latentry.scorers.asking import Case, judgment
 from latentry.scorers.base import Item, ScorerInputs, used_examples
+from latentry.scorers.told_apart import told_apart
 
 if TYPE_CHECKING:
     from latentry.embeddings import Embedder
@@ -58,9 +59,9 @@ class Embedding:
                 judgments.append(judgment(item, case, None, confidence=cosine))
         return judgments
 
-    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:  # noqa: ARG002
+    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
         """How well the answers tell activating windows from contrasts."""
-        return latent_score(judgments, rng)
+        return told_apart(item, judgments, rng, contrast=self.contrast)
 
 
 def _numbered(texts: Iterable[str]) -> dict[str, int]:
