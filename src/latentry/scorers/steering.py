@@ -45,7 +45,7 @@ class Passage:
     changed: str
     """The continuation with the latent steered, or ablated, from the last prompt token on."""
     risen: tuple[str, ...]
-    """Tokens whose probability right after the prompt rises most by the change, the most first."""
+    """Tokens whose probability right after the prompt rises most by the change, the most first; none where none rises."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Steering:
         return added(direction, found.strength), found.strength, found.kl, found.reached
 
     def _passages(self, run: SteeredPrompts, prompts: Sequence[SteeringPrompt], clean: Tensor, change: "Replace") -> tuple[Passage, ...]:
-        risen = (run.next_logprobs(change).exp() - clean.exp()).topk(_N_RISEN, dim=-1).indices.tolist()
+        risen = [_risen(rise) for rise in run.next_logprobs(change).exp() - clean.exp()]
         texts = [run.continuations(one, gumbel_noise(self._seed, prompts, clean.shape[-1]), N_TOKENS).tolist() for one in (None, change)]
         return tuple(
             Passage(
@@ -115,6 +115,12 @@ class Steering:
 
     def _decoded(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def _risen(rise: Tensor) -> list[int]:
+    """Ids of the tokens whose probability rises most."""
+    values, ids = rise.topk(_N_RISEN)
+    return ids[values > 0].tolist()
 
 
 def read_prompts(folder: Path) -> dict[int, list[SteeringPrompt]]:
