@@ -9,7 +9,8 @@ from latentry.comparison.grid import AskedScorer, Grid, remove_unnamed_cells
 from latentry.comparison.summary import write_metrics
 from latentry.contracts import COMPARISON
 from latentry.explorer.report import settings_of, write_report
-from latentry.params import load_params
+from latentry.params import Params, load_params
+from latentry.registry import ScorerConfig
 from latentry.runtime import run_stage
 from latentry.store import read_table, work
 
@@ -20,12 +21,16 @@ DATA, OUT = Path("data"), Path("data/comparison")
 def main() -> None:
     """Compare the cells that params name; what is left of others is deleted first."""
     params = load_params()
-    scorers = {name: AskedScorer(contrast=one.contrast, max_latents=one.max_latents) for name, one in params.scorers.items()}
+    scorers = {name: _asked(params, one) for name, one in params.scorers.items()}
     grid = Grid(data=DATA, seed=params.seed, saes=tuple(params.saes), explainers=tuple(params.explainers), scorers=scorers)
     for removed in remove_unnamed_cells(grid):
         click.echo(f"compare: {removed} is named by params.yaml no more; deleted")
     with work(
-        OUT, COMPARISON, cell="compare", params=params.slice("seed", "saes", "explainers", "scorers"), inputs=grid.inputs()
+        OUT,
+        COMPARISON,
+        cell="compare",
+        params=params.slice("seed", "saes", "explainers", "scorers", "examples.held_out"),
+        inputs=grid.inputs(),
     ) as making:
         if making:
             for name, table in compare(grid).items():
@@ -35,6 +40,17 @@ def main() -> None:
     write_report(data=DATA, tables=tables, settings=settings_of(params), out=Path("report/index.html"))
     click.echo(
         f"compare: {len(params.saes)} SAEs, {len(params.explainers)} explainers, {len(params.scorers)} scorers; see report/index.html"
+    )
+
+
+def _asked(params: Params, scorer: ScorerConfig) -> AskedScorer:
+    held_out = params.examples.held_out
+    return AskedScorer(
+        contrast=scorer.contrast,
+        max_latents=scorer.max_latents,
+        reads_explanations=scorer.reads_explanations,
+        class_ratio=scorer.class_ratio(held_out.n_activating, held_out.n_contrast),
+        is_adaptive=scorer.is_adaptive,
     )
 
 

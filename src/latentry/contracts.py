@@ -258,6 +258,7 @@ COMPARISON = Contract(
             explanation=pa.string(),
             explanation_status=pa.string(),
             firing_frequency=pa.float64(),
+            inclusion_probability=pa.float64(),
             status=pa.string(),
             **_metrics,
             **_nulls,

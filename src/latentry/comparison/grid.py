@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from latentry.metric_kinds import reported_name
+from latentry.records import NO_EXPLAINER
 from latentry.store import MANIFEST
 
 
@@ -19,6 +21,12 @@ class AskedScorer:
     """The contrast it is asked to use; stands in the metric's name where no score says it."""
     max_latents: int | None
     """How many latents it was asked for, the first by rank; None for all."""
+    reads_explanations: bool = True
+    """Whether it scores explanations, or the latents themselves, once each."""
+    class_ratio: tuple[int, int] = (1, 1)
+    """Activating examples and contrasts beside each other, as designed and reduced."""
+    is_adaptive: bool = False
+    """Whether it stops judging a latent early."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +38,15 @@ class Grid:
     saes: tuple[str, ...]
     explainers: tuple[str, ...]
     scorers: Mapping[str, AskedScorer]
+
+    def explainers_of(self, scorer: str) -> tuple[str, ...]:
+        """The explainers whose explanations a scorer scores; `none` where it reads none."""
+        return self.explainers if self.scorers[scorer].reads_explanations else (NO_EXPLAINER,)
+
+    def metric_name(self, scorer: str, kind: str, contrast_source: str) -> str:
+        """A kind of number as it is reported of one scorer."""
+        asked = self.scorers[scorer]
+        return reported_name(kind, contrast_source, asked.class_ratio, adaptive=asked.is_adaptive)
 
     def sae(self, sae: str) -> Path:
         """Folder of one SAE."""
