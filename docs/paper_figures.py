@@ -24,6 +24,8 @@ from latentry.randomness import rng_for
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "paper.md"
+SAE = "topk-2k"
+"""Whose examples are drawn anew in the variants."""
 INPUTS = ("models", "tokens", "activations", "saes", "latents")
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "as the example": {},
@@ -161,8 +163,7 @@ def graded_by_decile(judged: Rows, place: Mapping[str, int]) -> Iterator[tuple[i
 
 def variants(project: Path) -> Iterator[Sequence[str]]:
     """The lexical explainer by the embedding scorer, with the examples drawn otherwise."""
-    saes = sorted(path.name for path in (project / "data" / "latents").iterdir() if path.is_dir())
-    scores = {name: {key: score for sae in saes for key, score in scores_of(project, name, sae).items()} for name in VARIANTS}
+    scores = {name: scores_of(project, name) for name in VARIANTS}
     usual = scores["as the example"]
     for name, mine in scores.items():
         shared = sorted(mine.keys() & usual.keys())
@@ -172,14 +173,14 @@ def variants(project: Path) -> Iterator[Sequence[str]]:
         yield name, interval(found, ".3f"), apart, str(found.n), PAPER_VARIANTS[name]
 
 
-def scores_of(project: Path, name: str, sae: str) -> dict[tuple[str, int], float]:
-    """AUROC by SAE and latent, under its own explanation, made anew."""
-    rows = pq.read_table(run_variant(project, name, sae) / "scores.parquet").to_pylist()
-    return {(sae, row["latent"]): row["auroc"] for row in rows if not row["null"] and row["auroc"] is not None}
+def scores_of(project: Path, name: str) -> dict[int, float]:
+    """AUROC by latent, under its own explanation, made anew."""
+    rows = pq.read_table(run_variant(project, name) / "scores.parquet").to_pylist()
+    return {row["latent"]: row["auroc"] for row in rows if not row["null"] and row["auroc"] is not None}
 
 
-def run_variant(project: Path, name: str, sae: str) -> Path:
-    """The scores of one SAE: the stages from `examples` on, in a folder that has the project's weights, tokens and latents."""
+def run_variant(project: Path, name: str) -> Path:
+    """The scores of `SAE`: the stages from `examples` on, in a folder that has the project's weights, tokens and latents."""
     folder = ROOT / ".cache" / "paper" / name.replace(" ", "-")
     (folder / "data").mkdir(parents=True, exist_ok=True)
     for one in INPUTS:
@@ -191,9 +192,9 @@ def run_variant(project: Path, name: str, sae: str) -> Path:
     tree |= {"explainers": {"lexical": {}}, "scorers": {"embedding": {"model": "minilm"}}}
     (folder / "params.yaml").write_text(yaml.safe_dump(tree))
     for stage, more in (("examples", ()), ("explain", ()), ("score", ("--scorer", "embedding"))):
-        command = [sys.executable, str(ROOT / "stages" / f"{stage}.py"), "--sae", sae, *more]
+        command = [sys.executable, str(ROOT / "stages" / f"{stage}.py"), "--sae", SAE, *more]
         subprocess.run(command, cwd=folder, env=os.environ | {"DVC_ROOT": str(folder.parent)}, check=True)
-    return folder / "data" / "scores" / sae / "embedding"
+    return folder / "data" / "scores" / SAE / "embedding"
 
 
 def values(rows: Rows, column: str) -> np.ndarray:

@@ -244,6 +244,8 @@ def _strings_of(*names: str) -> dict[str, pa.DataType]:
 
 _apart = {name: pa.float64() for name in ("difference", "low", "high", "p_value", "p_adjusted", "smallest_detectable")}
 
+_rates = {f"{side}_positive_rate{end}": pa.float64() for side in ("true", "false") for end in ("", "_low", "_high")}
+
 COMPARISON = Contract(
     name="comparison",
     version=3,
@@ -258,6 +260,7 @@ COMPARISON = Contract(
             explanation=pa.string(),
             explanation_status=pa.string(),
             firing_frequency=pa.float64(),
+            inclusion_probability=pa.float64(),
             status=pa.string(),
             **_metrics,
             **_nulls,
@@ -306,11 +309,53 @@ COMPARISON = Contract(
             **_apart,
             n_a=pa.uint32(),
             n_b=pa.uint32(),
+            eligible_a=pa.float64(),
+            eligible_b=pa.float64(),
+            standardised=pa.float64(),
+            standardised_low=pa.float64(),
+            standardised_high=pa.float64(),
+            by_frequency=pa.bool_(),
+            unlike=_strings,
+            forced=pa.bool_(),
         ),
         "explainer_pairs.parquet": _schema(
             **_strings_of("scorer", "metric", "sae", "explainer_a", "explainer_b"),
             **_apart,
             n=pa.uint32(),
+        ),
+        "matches.parquet": _schema(**_strings_of("sae_a", "sae_b"), latent_a=pa.uint32(), latent_b=pa.uint32(), cosine=pa.float32()),
+        "overlaps.parquet": _schema(
+            **_strings_of("sae_a", "sae_b", "hookpoint"),
+            n_shared=pa.uint32(),
+            n_only_a=pa.uint32(),
+            n_only_b=pa.uint32(),
+            mean_cosine=pa.float64(),
+        ),
+        "shared_pairs.parquet": _schema(
+            **_strings_of("scorer", "metric", "explainer", "sae_a", "sae_b"),
+            **_apart,
+            n=pa.uint32(),
+        ),
+        "correlations.parquet": _schema(
+            **_strings_of("sae", "explainer", "scorer_a", "scorer_b"),
+            spearman=pa.float64(),
+            low=pa.float64(),
+            high=pa.float64(),
+            n=pa.uint32(),
+        ),
+        "judges.parquet": _schema(
+            **_strings_of("sae", "scorer_a", "scorer_b"),
+            n=pa.uint32(),
+            agreement=pa.float64(),
+            low=pa.float64(),
+            high=pa.float64(),
+            kappa=pa.float64(),
+            n_yes_yes=pa.uint32(),
+            n_yes_no=pa.uint32(),
+            n_no_yes=pa.uint32(),
+            n_no_no=pa.uint32(),
+            reference=pa.string(),
+            **_rates,
         ),
     },
 )

@@ -7,12 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from latentry.metric_kinds import METRIC_KINDS
-
-
-def column_of(metric: str) -> str:
-    """The latents' column behind a metric: `auroc_random` is read from `auroc`."""
-    return max((name for name in METRIC_KINDS if metric.startswith(name)), key=len)
+from latentry.metric_kinds import METRIC_KINDS, kind_of
 
 
 def headline_rows(cells: pa.Table) -> list[dict[str, Any]]:
@@ -40,7 +35,7 @@ def latent_rows(latents: pa.Table, cells: pa.Table, saes: pa.Table) -> list[dict
     rows = []
     for row in latents.select([*kept, *METRIC_KINDS]).to_pylist():
         metric = headline.get((row["sae"], row["explainer"], row["scorer"]))
-        score = row[column_of(metric)] if metric else None
+        score = row[kind_of(metric)] if metric else None
         if score is not None:
             about = {name: of[row["sae"]][name] for name in ("loss", "width")}
             rows.append({**about, **{name: row[name] for name in kept}, "metric": metric, "score": score})

@@ -220,6 +220,13 @@ class ExampleSettings(Section):
     """Prompts for scorers and explainers that steer; none: none are drawn."""
 
 
+class ComparisonSettings(Section):
+    """How SAEs are set beside each other."""
+
+    force: bool = False
+    """Compare also SAEs whose scores were made under unlike settings; the result says that it was forced."""
+
+
 class TrackingSettings(Section):
     """Where runs are logged; the server is `MLFLOW_TRACKING_URI`, else a file beside the project."""
 

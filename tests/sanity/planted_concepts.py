@@ -36,6 +36,8 @@ CONCEPTS = {concept: nouns for of_parent in NOUNS.values() for concept, nouns in
 PARENTS = {concept: parent for parent, of_parent in NOUNS.items() for concept in of_parent}
 LATENTS = dict(enumerate(CONCEPTS))
 """Concept by latent."""
+FEW = (0, 1, 3, 4, 6, 7)
+"""Two of each of three parents."""
 NEUTRAL = ["question", "idea", "mistake", "reason", "delay", "rumour", "promise", "plan", "secret", "doubt"]
 SENTENCES = (
     "all through the long evening the talk went back to the {} until it grew late",
@@ -99,7 +101,9 @@ def held_out(latent: int, *, only_top: bool = False) -> tuple[Example, ...]:
     """A latent's held-out windows, each prefix even over the deciles and siblings; `only_top`: activating ones of decile 10 alone."""
     nouns = CONCEPTS[LATENTS[latent]]
     places = [9] * 10 if only_top else [3 * number % 10 for number in range(N_ACTIVATING)]
-    fires = [_window(latent, number, nouns[place], (place + number) % 10, decile=place + 1) for number, place in enumerate(places)]
+    fires = [
+        _window(latent, number, nouns[place], (place + number + number // 10) % 10, decile=place + 1) for number, place in enumerate(places)
+    ]
     return (*fires, *_random(latent), *_hard(latent))
 
 

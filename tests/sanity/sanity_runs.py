@@ -13,7 +13,7 @@ import numpy as np
 from latentry.metric_kinds import METRIC_KINDS
 from latentry.metrics import Summary, lift
 from latentry.randomness import rng_for
-from latentry.registry import variant
+from latentry.registry import ScorerConfig, variant
 from latentry.scorers.base import Scorer, ScorerInputs, items_for, suppliers
 from latentry.scorers.score import score_rows
 from sanity import planted_concepts as planted
@@ -43,7 +43,8 @@ def scores(setting: Setting, inputs: ScorerInputs) -> Scores:
     """Every metric that the scorer gives, as the stage makes them."""
     module = variant("scorers", setting.kind)
     options = dict(setting.options) | ({"contrast": setting.contrast} if setting.contrast else {})
-    scorer: Scorer = module.build(module.Config(kind=setting.kind, **options), inputs)
+    config: ScorerConfig = module.Config(kind=setting.kind, **options)
+    scorer: Scorer = module.build(config, inputs)
     windows = {latent: planted.held_out(latent, only_top=setting.only_top) for latent in setting.latents}
     asked = planted.explanations(setting.latents)
     items = items_for(
@@ -53,6 +54,7 @@ def scores(setting: Setting, inputs: ScorerInputs) -> Scores:
         seed=inputs.seed,
         excluded=suppliers(windows, setting.contrast),
         window_fractions=dict.fromkeys(setting.latents, planted.WINDOW_FRACTION),
+        class_ratio=config.class_ratio(planted.N_ACTIVATING, planted.N_HARD if setting.contrast == planted.HARD else planted.N_RANDOM),
     )
     items = [item for item in items if not item.null or item.explainer == "true"]
     rows = score_rows(scorer, asked, items, scorer.judge(items), name=setting.kind, contrast_source=setting.contrast, seed=inputs.seed)

@@ -15,20 +15,21 @@ from latentry.clients.transformers import Config
 from latentry.embeddings import Embedder
 from latentry.scorers.base import WRONG_POSITION
 from latentry.sections import ClientRun
-from sanity.planted_concepts import HARD, RANDOM
+from sanity.planted_concepts import FEW, HARD, RANDOM
 from sanity.sanity_runs import Scores, Setting, scores
 
-MODELS: Mapping[str, str] = {"embedding": "minilm", "detection": "qwen", "fuzzing": "qwen"}
+MODELS: Mapping[str, str] = {"embedding": "minilm", "surprisal": "smollm2", "detection": "qwen", "fuzzing": "qwen"}
 """By scorer."""
-SOME = (0, 1, 3, 4, 6, 7)
-"""Latents for the dear judge: two of each of three parents."""
 DEAR: Mapping[str, Any] = {"client": "judge", "max_examples": 6}
+READ: Mapping[str, Any] = {"client": "judge", "max_examples": 10}
 SETTINGS = (
     Setting(kind="embedding", contrast=RANDOM, options={}),
     Setting(kind="embedding", contrast=HARD, options={}),
-    Setting(kind="detection", contrast=RANDOM, options=DEAR, latents=SOME),
-    Setting(kind="detection", contrast=HARD, options=DEAR, latents=SOME),
-    Setting(kind="fuzzing", contrast=WRONG_POSITION, options=DEAR, latents=SOME),
+    Setting(kind="surprisal", contrast=RANDOM, options=READ),
+    Setting(kind="surprisal", contrast=HARD, options=READ),
+    Setting(kind="detection", contrast=RANDOM, options=DEAR, latents=FEW),
+    Setting(kind="detection", contrast=HARD, options=DEAR, latents=FEW),
+    Setting(kind="fuzzing", contrast=WRONG_POSITION, options=DEAR, latents=FEW),
 )
 
 
@@ -49,7 +50,12 @@ def model_scores(setting: Setting, caches: Path) -> Scores:
     """All metrics of one scorer by its real model; what it was asked stays in `caches`."""
     name = MODELS[setting.kind]
     run = {"judge": ClientRun(batch=16)}
-    pool = ClientPool({"judge": Config(kind="transformers", model=name)}, run, models=models_folder(), store=ReplyStore(caches / "replies"))
+    pool = ClientPool(
+        {"judge": Config(kind="transformers", model=name, chat=setting.kind != "surprisal")},
+        run,
+        models=models_folder(),
+        store=ReplyStore(caches / "replies"),
+    )
     embedder = Embedder(models_folder() / name, "cpu", 64, caches / "embeddings.sqlite") if setting.kind == "embedding" else None
     given = scorer_inputs(ask=lambda client: pool.asker(client, f"sanity {setting.kind}"), embedder=lambda _: embedder)
     return scores(setting, given)

@@ -3,7 +3,7 @@
 Two scorers are two judges when they differ in their client alone, so that they were asked the same about the same examples.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 
 from latentry.comparison.grid import Grid, is_complete
 from latentry.contracts import COMPARISON, SCORES
@@ -45,32 +45,36 @@ def corrected_rate(
     `says` are the cheap judge's answers on what it alone judged, p their share of yes; Se and Sp are its sensitivity and
     specificity for the reference judge's answers, on what both judged.
     """
-    if not len(says) or not reference.any() or reference.all():
+    answers = np.array([(cheap & reference).sum(), (~cheap & reference).sum(), (cheap & ~reference).sum(), (~cheap & ~reference).sum()])
+    if not len(says) or not len(cheap):
         return Corrected(rate=None)
-    point = _corrected(float(says.mean()), cheap, reference)
-    if point is None:
+    (point,) = _corrected(says.mean(keepdims=True), answers[None, :])
+    if np.isnan(point):
         return Corrected(rate=None)
-    drawn = []
-    for _ in range(N_DRAWS):
-        places = rng.integers(0, len(cheap), len(cheap))
-        p = float(says[rng.integers(0, len(says), len(says))].mean())
-        drawn.append(_corrected(p, cheap[places], reference[places]))
-    low, high = np.quantile([rate for rate in drawn if rate is not None] or [point], [0.025, 0.975])
-    return Corrected(rate=point, low=float(low), high=float(high))
+    # resampling answers is drawing how many of each kind there are
+    p = rng.binomial(len(says), says.mean(), N_DRAWS) / len(says)
+    drawn = _corrected(p, rng.multinomial(len(cheap), answers / len(cheap), N_DRAWS))
+    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    return Corrected(rate=float(point), low=float(low), high=float(high))
 
 
-def _corrected(p: float, cheap: Bool[np.ndarray, " shared"], reference: Bool[np.ndarray, " shared"]) -> float | None:
-    if not reference.any() or reference.all():
-        return None
-    sensitivity, specificity = float(cheap[reference].mean()), float((~cheap[~reference]).mean())
-    if sensitivity + specificity <= 1:
-        return None
-    return float(np.clip((p + specificity - 1) / (sensitivity + specificity - 1), 0, 1))
+def _corrected(p: Float[np.ndarray, " draw"], answers: Int[np.ndarray, "draw kind"]) -> Float[np.ndarray, " draw"]:
+    """From the cheap judge's share of yes, and how often both said yes, the reference alone, the cheap one alone, and none; NaN where Se + Sp <= 1."""
+    both, reference_alone, cheap_alone, none = answers.T.astype(float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sensitivity, specificity = both / (both + reference_alone), none / (none + cheap_alone)
+        rate = np.clip((p + specificity - 1) / (sensitivity + specificity - 1), 0, 1)
+        return np.where(sensitivity + specificity > 1, rate, np.nan)
 
 
-def judges_table(grid: Grid, judged_alike: Sequence[Sequence[str]]) -> pa.Table:
-    """Every two judges on each SAE; `judged_alike` holds the scorers that differ in their client alone, in groups."""
-    rows = [row for group in judged_alike for pair in combinations(group, 2) for sae in grid.saes for row in _pair_rows(grid, sae, *pair)]
+def judges_table(grid: Grid) -> pa.Table:
+    """Every two judges on each SAE."""
+    alike: dict[str, list[str]] = {}
+    for name, asked in grid.scorers.items():
+        if asked.question is not None:
+            alike.setdefault(asked.question, []).append(name)
+    pairs = [pair for group in alike.values() for pair in combinations(group, 2)]
+    rows = [row for pair in pairs for sae in grid.saes for row in _pair_rows(grid, sae, *pair)]
     return pa.Table.from_pylist(rows, schema=COMPARISON.tables[JUDGES_TABLE])
 
 

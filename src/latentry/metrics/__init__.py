@@ -21,6 +21,7 @@ from latentry.metrics.over_latents import (
     summary,
 )
 from latentry.metrics.separation import auroc, auroc_interval, average_precision, balanced_accuracy, f1, precision
+from latentry.metrics.standardised import Standardised, standardised_difference
 
 __all__ = [
     "Design",
@@ -28,6 +29,7 @@ __all__ = [
     "Estimate",
     "Interval",
     "LatentScore",
+    "Standardised",
     "Summary",
     "Values",
     "auroc",
@@ -48,6 +50,7 @@ __all__ = [
     "smallest_detectable",
     "smallest_detectable_with",
     "spread",
+    "standardised_difference",
     "summary",
     "wilson_interval",
 ]

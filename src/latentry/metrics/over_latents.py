@@ -55,10 +55,10 @@ def summary(values: Values, rng: np.random.Generator, frequencies: Values | None
     n, weights = len(values), _unequal(weights)
     if not n:
         return Summary(n=0)
-    low, high = percentile_interval(_mean_draws(values, rng, weights)) if n > 1 else (None, None)
+    low, high = percentile_interval(mean_draws(values, rng, weights)) if n > 1 else (None, None)
     quartile_1, median, quartile_3 = _quartiles(values, weights)
     return Summary(
-        mean=_mean(values, weights),
+        mean=weighted_mean(values, weights),
         low=low,
         high=high,
         median=median,
@@ -84,10 +84,10 @@ def difference(
     if not len(a) or not len(b):
         return Difference(difference=None, low=None, high=None, p_value=None, **sizes)
     weights_a, weights_b = _unequal(weights_a), _unequal(weights_b)
-    apart = _mean(a, weights_a) - _mean(b, weights_b)
+    apart = weighted_mean(a, weights_a) - weighted_mean(b, weights_b)
     if min(len(a), len(b)) < 2:
         return Difference(difference=apart, low=None, high=None, p_value=None, **sizes)
-    low, high = percentile_interval(_mean_draws(a, rng, weights_a) - _mean_draws(b, rng, weights_b))
+    low, high = percentile_interval(mean_draws(a, rng, weights_a) - mean_draws(b, rng, weights_b))
     return Difference(difference=apart, low=low, high=high, p_value=_welch(a, b, weights_a, weights_b), **sizes)
 
 
@@ -98,7 +98,7 @@ def paired_p_value(a: Values, b: Values, weights: Values | None = None) -> float
         return None
     if weights is None:
         return float(np.asarray(stats.ttest_rel(a, b))[1])
-    t = _mean(gains, weights) / (spread(gains, weights) / np.sqrt(len(gains)))
+    t = weighted_mean(gains, weights) / (spread(gains, weights) / np.sqrt(len(gains)))
     return float(2 * stats.t.sf(abs(t), len(gains) - 1))
 
 
@@ -131,7 +131,7 @@ def spread(values: Values, weights: Values | None = None) -> float:
     if weights is None:
         return float(values.std(ddof=1))
     n = len(values)
-    squares = (weights * (values - _mean(values, weights))) ** 2
+    squares = (weights * (values - weighted_mean(values, weights))) ** 2
     return float(n * np.sqrt(squares.sum() / (n - 1)) / weights.sum())
 
 
@@ -140,7 +140,8 @@ def _unequal(weights: Values | None) -> Values | None:
     return None if weights is None or not len(weights) or np.ptp(weights) == 0 else weights
 
 
-def _mean(values: Values, weights: Values | None) -> float:
+def weighted_mean(values: Values, weights: Values | None) -> float:
+    """The mean, each latent counted by its weight where there are weights."""
     return float(values.mean() if weights is None else (values * weights).sum() / weights.sum())
 
 
@@ -150,7 +151,7 @@ def _quartiles(values: Values, weights: Values | None) -> tuple[float, float, fl
     return float(found[0]), float(found[1]), float(found[2])
 
 
-def _mean_draws(values: Values, rng: np.random.Generator, weights: Values | None) -> Draws:
+def mean_draws(values: Values, rng: np.random.Generator, weights: Values | None) -> Draws:
     """Means of bootstrap samples, a bounded number of values at a time."""
     at_once = max(1, min(N_DRAWS, _DRAWN_AT_ONCE // len(values)))
     sizes = [min(at_once, N_DRAWS - first) for first in range(0, N_DRAWS, at_once)]
@@ -176,5 +177,5 @@ def _welch(a: Values, b: Values, weights_a: Values | None, weights_b: Values | N
         return float(np.asarray(stats.ttest_ind(a, b, equal_var=False))[1])
     errors = [spread(values, weights) ** 2 / len(values) for values, weights in ((a, weights_a), (b, weights_b))]
     freedom = sum(errors) ** 2 / sum(error**2 / (len(values) - 1) for error, values in zip(errors, (a, b), strict=True))
-    t = (_mean(a, weights_a) - _mean(b, weights_b)) / np.sqrt(sum(errors))
+    t = (weighted_mean(a, weights_a) - weighted_mean(b, weights_b)) / np.sqrt(sum(errors))
     return float(2 * stats.t.sf(abs(t), freedom))

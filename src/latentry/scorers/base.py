@@ -16,10 +16,10 @@ from latentry.metrics import LatentScore
 from latentry.randomness import rng_for
 from latentry.records import NO_EXPLAINER, Example, Explanation, Judgment, Kind, Split, Status
 from latentry.scorers.matching import completed
+from latentry.scorers.passages import Mode, Steered
 
 if TYPE_CHECKING:
     from latentry.embeddings import Embedder
-    from latentry.scorers.steering import Mode, Steered
 
 WRONG_POSITION = "wrong-position"
 """The contrast that fuzzing makes itself, of activating windows with silent tokens marked."""

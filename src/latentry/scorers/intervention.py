@@ -6,7 +6,7 @@ explanation's own tokens count. A score is one of a KL and a mode, which stand i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
@@ -16,9 +16,7 @@ from latentry.prompts import neutral
 from latentry.records import Judgment, Message, Purpose, Reply, Request, Status
 from latentry.registry import ScorerConfig
 from latentry.scorers.base import Item, ScorerInputs
-
-if TYPE_CHECKING:
-    from latentry.scorers.steering import Passage, Steered
+from latentry.scorers.passages import Mode, Passage, Steered
 
 SENTENCE = "At its end the passage turns to:"
 """What the explanation follows, on a line of its own."""
@@ -46,7 +44,7 @@ class Config(ScorerConfig):
     """None: nothing is set against activating examples."""
     kl: Annotated[float, Field(gt=0)] = 1.0
     """Mean KL(clean || steered) at the last prompt token, in nats, that the strength is sought for: 0.1, 0.33, 1 and 3 are usual."""
-    mode: Literal["steer", "ablate"] = "steer"
+    mode: Mode = "steer"
     """`ablate` takes the latent's own contribution away instead, and counts how much more probable the explanation is without that;
     it has no strength, and `kl` is not used."""
 
@@ -71,8 +69,8 @@ class _Asked:
     """One passage under one explanation, and the places of its two requests."""
 
     item: Item
-    steered: "Steered"
-    passage: "Passage"
+    steered: Steered
+    passage: Passage
     changed: Request
     clean: Request
 
@@ -105,8 +103,7 @@ class Intervention:
         said = dict.fromkeys(one.detail.partition(_CLEAN)[0] for one in judgments if one.status in (Status.OK, Status.KL_UNREACHED))
         return replace(found, detail="; ".join(part for part in (*said, found.detail) if part))
 
-    def _asked(self, item: Item, steered: "Steered") -> list[_Asked]:
-        passages = [passage for passage in steered.passages if passage.purpose is Purpose.SCORE]
+    def _asked(self, item: Item, steered: Steered) -> list[_Asked]:
         return [
             _Asked(
                 item=item,
@@ -115,7 +112,7 @@ class Intervention:
                 changed=request(passage.prompt + passage.changed, item.text),
                 clean=request(passage.prompt + passage.clean, item.text),
             )
-            for passage in passages[: self._config.max_examples]
+            for passage in steered.of(Purpose.SCORE)[: self._config.max_examples]
         ]
 
     def _replies(self, requests: Sequence[Request]) -> Mapping[Request, Reply]:
@@ -123,22 +120,20 @@ class Intervention:
         return dict(zip(distinct, self._ask(distinct), strict=True)) if distinct else {}
 
     def _judgment(self, one: _Asked, changed: Reply, clean: Reply) -> Judgment:
+        nats = nats_of(changed, clean)
         failed = next((reply for reply in (changed, clean) if reply.status is not Status.OK), None)
-        status, detail, value = Status.OK, "", None
         if failed is not None:
             status, detail = failed.status, failed.detail
-        elif not changed.continuation or len(changed.continuation) != len(clean.continuation):
+        elif nats is None:
             status, detail = Status.PARSE_ERROR, "no log-probabilities of the explanation's tokens"
         else:
-            sign = -1.0 if self._config.mode == "ablate" else 1.0
-            value = sign * (sum(changed.continuation) - sum(clean.continuation))
-            detail = f"{_change(one.steered)}, explanation of {len(changed.continuation)} tokens"
-        return _made(
-            one.item, one.passage.example_id, status, f"{detail}{_CLEAN}{one.passage.clean}", changed.key, value, one.passage.changed
-        )
+            status, detail = Status.OK, f"{one.steered.change}, explanation of {len(changed.continuation)} tokens"
+            nats = -nats if self._config.mode == "ablate" else nats
+        detail = f"{detail}{_CLEAN}{one.passage.clean}"
+        return _made(one.item, one.passage.example_id, status, detail, changed.key, nats, one.passage.changed)
 
-    def _unreached(self, item: Item, steered: "Steered") -> Judgment:
-        detail = f"{_change(steered)} is nearest to the {self._config.kl:g} nats asked for"
+    def _unreached(self, item: Item, steered: Steered) -> Judgment:
+        detail = f"{steered.change} is nearest to the {self._config.kl:g} nats asked for"
         return _made(item, f"{item.latent}/steering", Status.KL_UNREACHED, detail, "", None, None)
 
 
@@ -148,12 +143,14 @@ def request(passage: str, explanation: str) -> Request:
     return Request(messages=(*turns, _turn(passage)), max_tokens=1, continuation=neutral(explanation))
 
 
+def nats_of(changed: Reply, clean: Reply) -> float | None:
+    """How much more log-probability the explanation's tokens have after the changed passage; None where a reply gives none."""
+    fine = changed.status is Status.OK is clean.status and len(changed.continuation) == len(clean.continuation) > 0
+    return sum(changed.continuation) - sum(clean.continuation) if fine else None
+
+
 def _turn(passage: str) -> Message:
     return Message(role="user", content=f"Passage: {neutral(passage)}\n{SENTENCE}")
-
-
-def _change(steered: "Steered") -> str:
-    return f"KL {steered.kl:.3g} " + ("with the latent ablated" if steered.strength is None else f"at strength {steered.strength:.3g}")
 
 
 def _made(item: Item, example_id: str, status: Status, detail: str, key: str, value: float | None, text: str | None) -> Judgment:

@@ -5,9 +5,8 @@ which come from (seed, prompt) alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +14,8 @@ from torch import Tensor
 
 from latentry.contracts import EXAMPLES
 from latentry.randomness import rng_for
-from latentry.records import Purpose, SteeringPrompt
+from latentry.records import SteeringPrompt
+from latentry.scorers.passages import Mode, Passage, Steered
 from latentry.store import read_records
 from latentry.subjects.steering import SteeredPrompts, added, mean_kl, strength_for
 
@@ -23,43 +23,12 @@ if TYPE_CHECKING:
     from latentry.saes.base import Sae
     from latentry.subjects.causal_lm import Replace, Subject
 
-Mode = Literal["steer", "ablate"]
-
 N_TOKENS = 8
 """Of a continuation (methods.md, intervention)."""
 _N_RISEN = 10
 """Tokens named whose probability rises most after a prompt."""
 _BLOCK_LATENTS = 16384
 """Latents in one product with the SAE's encoder."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
-    """One prompt, and what the subject says after it."""
-
-    example_id: str
-    purpose: Purpose
-    prompt: str
-    clean: str
-    """The continuation of the subject as it is."""
-    changed: str
-    """The continuation with the latent steered, or ablated, from the last prompt token on."""
-    risen: tuple[str, ...]
-    """Tokens whose probability right after the prompt rises most by the change, the most first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steered:
-    """One latent's change and what came of it."""
-
-    strength: float | None
-    """Units of the decoder row added; None where the latent was ablated."""
-    kl: float
-    """Mean KL(clean || changed) at the last position of all prompts, in nats."""
-    reached: bool
-    """Whether the KL is within 10 % of the target; an ablation has none, and reaches it always."""
-    passages: tuple[Passage, ...]
-    """One per prompt, in order; none where the KL was not reached."""
 
 
 class Steering:
@@ -93,7 +62,7 @@ class Steering:
         return added(direction, found.strength), found.strength, found.kl, found.reached
 
     def _passages(self, run: SteeredPrompts, prompts: Sequence[SteeringPrompt], clean: Tensor, change: "Replace") -> tuple[Passage, ...]:
-        risen = (run.next_logprobs(change).exp() - clean.exp()).topk(_N_RISEN, dim=-1).indices.tolist()
+        risen = [_risen(rise) for rise in run.next_logprobs(change).exp() - clean.exp()]
         texts = [run.continuations(one, gumbel_noise(self._seed, prompts, clean.shape[-1]), N_TOKENS).tolist() for one in (None, change)]
         return tuple(
             Passage(
@@ -115,6 +84,12 @@ class Steering:
 
     def _decoded(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+
+def _risen(rise: Tensor) -> list[int]:
+    """Ids of the tokens whose probability rises most."""
+    values, ids = rise.topk(_N_RISEN)
+    return ids[values > 0].tolist()
 
 
 def read_prompts(folder: Path) -> dict[int, list[SteeringPrompt]]:

@@ -12,7 +12,8 @@ from latentry.registry import variant
 from latentry.runtime import device_of
 from latentry.saes.base import Sae
 from latentry.scorers.firing import TextFirings, check_vocabulary, read_reading
-from latentry.scorers.steering import Mode, Steered, Steering, read_prompts
+from latentry.scorers.passages import Mode, Steered
+from latentry.scorers.steering import Steering, read_prompts
 from latentry.store import read_manifest
 from latentry.subjects.causal_lm import Subject, hookpoints_of, load_subject
 
