@@ -131,6 +131,7 @@ def test_details_stand_at_the_place_of_their_row_and_show_every_text_unchanged(s
     assert any(HOSTILE in text for text in texts) and any(HOSTILE in text for text in shown)
     assert set(shown) <= {text for sae in ("topk-1k", "topk-2k", "jumprelu-1k", "jumprelu-2k") for text in _texts(study, sae)}
     assert all(row is not None for one in details for row, _ in one["similar"])
+    assert [match for one in details for match in one["matches"]] == [["topk-2k", 5, 0.91]]
 
 
 def _texts(study, sae):

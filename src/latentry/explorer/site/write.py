@@ -22,8 +22,7 @@ from latentry.explorer.site.details import row_details
 from latentry.explorer.site.rows import SaeRows, plain, sae_rows
 from latentry.explorer.site.similar import Vectors, similar_rows
 from latentry.explorer.site.words import N_FILES, WordIndex
-from latentry.metric_kinds import METRIC_KINDS
-from latentry.plot_rows import column_of
+from latentry.metric_kinds import METRIC_KINDS, kind_of
 from latentry.store import manifest_digest, read_manifest
 
 ROWS_PER_CHUNK, DETAILS_PER_CHUNK = 1000, 40
@@ -48,7 +47,7 @@ def names_of(cells: pa.Table, saes: pa.Table) -> Names:
     return Names(
         saes=tuple(saes["sae"].to_pylist()),
         explainers=tuple(dict.fromkeys(row["explainer"] for row in heads)),
-        scorers={row["scorer"]: column_of(row["metric"]) for row in heads},
+        scorers={row["scorer"]: kind_of(row["metric"]) for row in heads},
         contrasts={row["scorer"]: row["contrast_source"] for row in heads},
     )
 
@@ -119,8 +118,14 @@ def _meta(
 
 def _scorer(scorer: str, metric: str, contrast: str) -> dict[str, Any]:
     kind = METRIC_KINDS[metric]
-    shown = "AUROC" if metric == "auroc" else metric.replace("_", " ")
-    return {"name": scorer, "metric": shown, "contrast": contrast, "chance": kind.chance, "definition": kind.definition, "unit": kind.unit}
+    return {
+        "name": scorer,
+        "metric": kind.title,
+        "contrast": contrast,
+        "chance": kind.chance,
+        "definition": kind.definition,
+        "unit": kind.unit,
+    }
 
 
 def _firsts(parts: Sequence[SaeRows]) -> list[int]:
