@@ -1,5 +1,6 @@
 """Stage `explain@S`: what every explainer says of every latent asked for."""
 
+import dataclasses
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from latentry.records import Status
 from latentry.registry import variant
 from latentry.runtime import device_of, run_stage, use_threads
 from latentry.sampling.disjoint import read_examples
+from latentry.scorers.subject_inputs import SubjectInputs
 from latentry.store import read_table, work
 
 
@@ -25,12 +27,18 @@ def main(name: str) -> None:
     params.named("saes", name)
     examples = Path("data/examples", name)
     models = [Path("data/models", model) for model in params.local_models(*params.explainers.values())]
-    declared = params.slice("seed", "explainers", "clients", "max_failed_fraction")
-    with work(Path("data/explanations", name), EXPLANATIONS, cell=f"explain@{name}", params=declared, inputs=[examples, *models]) as making:
+    paths = ["seed", "explainers", "clients", "max_failed_fraction"]
+    inputs = [examples, *models]
+    if any(config.steers for config in params.explainers.values()):
+        inputs += [folder for folder in (Path("data/saes", name), Path("data/models", params.subject.model)) if folder not in inputs]
+        paths += ["subject", f"saes.{name}"]
+    declared = params.slice(*paths)
+    with work(Path("data/explanations", name), EXPLANATIONS, cell=f"explain@{name}", params=declared, inputs=inputs) as making:
         if not making:
             return
         pool = open_pool(params.clients, params.run_of, params.run.budget, str(device_of(params.run.device)))
-        sae = facts_of(name, params.saes[name].n_latents, examples)
+        facts = facts_of(name, params.saes[name].n_latents, examples)
+        sae = dataclasses.replace(facts, steered=SubjectInputs(params, name).steered)
         asked = latents_for(read_table(examples, EXAMPLES, "latents.parquet"), read_examples(examples))
         explanations = []
         for explainer, config in params.explainers.items():

@@ -4,8 +4,10 @@ A rule says what a judge would reply to one request: a text, or log-probabilitie
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from latentry.records import Message, Reply, Request, Status
+from latentry.scorers.base import ScorerInputs
 
 Answer = str | Mapping[str, float] | Reply
 Rule = Callable[[Request], Answer]
@@ -39,16 +41,19 @@ def failed(status: Status, detail: str = "by the test's rule") -> Reply:
 
 
 class ask_by:
-    """An `Ask` that answers each request by the rule; prompts longer than `longest` characters do not fit."""
+    """An `Ask` that answers each request by the rule; prompts longer than `longest` characters do not fit, `one_token` holds what slots grade."""
 
-    def __init__(self, rule: Rule, longest: int | None = None) -> None:
-        self._rule, self._longest = rule, longest
+    def __init__(self, rule: Rule, longest: int | None = None, one_token: Sequence[str] = ()) -> None:
+        self._rule, self._longest, self._one_token = rule, longest, one_token
 
     def __call__(self, requests: Sequence[Request], /) -> list[Reply]:
         return [reply_to(request, self._rule(request)) for request in requests]
 
     def fits(self, messages: Sequence[Message], max_tokens: int, /) -> bool:  # noqa: ARG002
         return self._longest is None or sum(len(message.content) for message in messages) <= self._longest
+
+    def gradable(self, texts: Sequence[str], /) -> tuple[str, ...]:
+        return tuple(text for text in texts if text in self._one_token)
 
 
 def said(request: Request) -> str:
@@ -68,3 +73,13 @@ class ScriptedClient:
         """One reply per request, in order."""
         self.asked.append(list(requests))
         return [reply_to(request, self._rule(request)) for request in requests]
+
+
+def scorer_inputs(**given: Any) -> ScorerInputs:
+    """What a scorer is built from: what the test gives, and nothing behind the rest."""
+
+    def not_given(*_: object) -> Any:
+        raise LookupError("the test gave none")
+
+    nothing = dict.fromkeys(("ask", "embedder", "explain_split", "steered", "fired"), not_given)
+    return ScorerInputs(**({"seed": 0} | nothing | given))

@@ -300,8 +300,6 @@ def _score_row(explanation: Mapping[str, Any], contrast: str, graded: Mapping[st
         "status": explanation["status"],
         "detail": explanation["detail"],
         **{key: value for key, value in graded.items() if not key.startswith("null_")},
-        "true_positive_rate": None,
-        "true_negative_rate": None,
         "n_activating": 5,
         "n_contrast": 5,
         "n_failed": 0,
@@ -396,6 +394,14 @@ def _comparison(data: Path, saes: list[dict[str, Any]], latents: list[dict[str, 
     explainers = [{**shared, "sae": name, "explainer_a": "lexical", "explainer_b": "default", "n": 6} for name in names]
     tables = {"saes.parquet": saes, "latents.parquet": latents, "cells.parquet": cells, "pairs.parquet": pairs}
     tables["explainer_pairs.parquet"] = explainers
+    pair = {"sae_a": names[0], "sae_b": names[1]}
+    matched = next(row["latent"] for row in latents if row["sae"] == names[0])
+    tables["matches.parquet"] = [{**pair, "latent_a": matched, "latent_b": 5, "cosine": 0.91}]
+    tables["overlaps.parquet"] = [{**pair, "hookpoint": "h", "n_shared": 1, "n_only_a": 1023, "n_only_b": 2047, "mean_cosine": 0.91}]
+    tables["shared_pairs.parquet"] = [{**shared, **pair, "explainer": "default", "n": 3}]
+    correlated = {"scorer_a": "embedding", "scorer_b": "detection", "low": 0.1, "high": 0.6, "spearman": 0.4, "n": 6}
+    tables["correlations.parquet"] = [{**correlated, "sae": sae, "explainer": name} for sae in (*names, None) for name in EXPLAINERS]
+    tables["judges.parquet"] = []
     inputs = tuple(data / "saes" / name for name in names)
     _folder(data / "comparison", contracts.COMPARISON, "compare", tables, {}, None, inputs)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from latentry.clients.base import AsyncClient, BatchClient, CountingClient, too_long
+from latentry.clients.base import AsyncClient, BatchClient, CountingClient, fits, further_text, gradable, too_long
 from latentry.clients.counting import n_bytes
 from latentry.clients.ledger import call
 from latentry.clients.pool import ClientPool
@@ -99,7 +99,7 @@ class CallCounts:
             return None
 
     def _add(self, cell: _Cell, request: Request, reply: Reply | None) -> None:
-        size = n_bytes(request.messages)
+        size = _bytes_of(request)
         if reply is not None:
             cell.kept += 1
             if reply.prompt_tokens:
@@ -138,8 +138,8 @@ class CallCounts:
     def _prompt_tokens(self, cell: _Cell, of_client: Sequence[int]) -> tuple[int, str]:
         client = self.client(cell.client)
         if isinstance(client, CountingClient) and client.counts_exactly and cell.sample:
-            counted = sum(client.n_tokens(request.messages) for request in cell.sample)
-            return round(counted * cell.n_bytes / max(1, sum(n_bytes(request.messages) for request in cell.sample))), "tokenizer"
+            counted = sum(client.n_tokens(request.messages, further_text(request)) for request in cell.sample)
+            return round(counted * cell.n_bytes / max(1, sum(map(_bytes_of, cell.sample)))), "tokenizer"
         for tokens, size in ((cell.known_tokens, cell.known_bytes), of_client):
             if tokens:
                 return round(cell.n_bytes * tokens / size), "earlier replies"
@@ -162,10 +162,15 @@ class _CountingAsk:
         return self._counts.count(self._cell, self._client, self._planned, requests)
 
     def fits(self, messages: Sequence[Message], max_tokens: int, /) -> bool:
-        client = self._counts.client(self._client)
-        if not isinstance(client, CountingClient) or client.longest is None:
-            return True
-        return client.n_tokens(messages) + max_tokens <= client.longest
+        return fits(self._counts.client(self._client), messages, max_tokens)
+
+    def gradable(self, texts: Sequence[str], /) -> tuple[str, ...]:
+        return gradable(self._counts.client(self._client), texts)
+
+
+def _bytes_of(request: Request) -> int:
+    """Bytes of all that a request gives the model to read."""
+    return n_bytes(request.messages) + len(further_text(request).encode("utf-8", "replace"))
 
 
 def _stand_in(key: str, request: Request) -> Reply:

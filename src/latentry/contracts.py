@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from latentry.metric_kinds import COLUMNS, METRIC_KINDS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
@@ -120,7 +122,7 @@ LATENTS = Contract(
 
 EXAMPLES = Contract(
     name="examples",
-    version=2,
+    version=3,
     stage="examples",
     holds="The latents chosen, their windows in two splits that share no document and no text, and their contrasts.",
     tables={
@@ -159,6 +161,21 @@ EXAMPLES = Contract(
             marks=_i32s,
         ),
         "promoted.parquet": _schema(latent=pa.uint32(), promoted_tokens=_strings, suppressed_tokens=_strings),
+        "prompts.parquet": _schema(
+            latent=pa.uint32(),
+            example_id=pa.string(),
+            purpose=pa.string(),
+            quintile=pa.int8(),
+            document=pa.int32(),
+            context=pa.uint32(),
+            start=pa.uint32(),
+            tokens=_u32s,
+            text=pa.string(),
+        ),
+    },
+    others={
+        "subject.json": "how the subject read the corpus, for whoever runs it on other texts: beginning (ids before every text), special (ids"
+        " left out, of those that occur), vocabulary (digest of the tokenizer's), median_norm and max_norm_multiple (of attention sinks)"
     },
 )
 
@@ -181,13 +198,15 @@ EXPLANATIONS = Contract(
     },
 )
 
-_interval = {f"{metric}{end}": pa.float64() for metric in ("auroc", "balanced_accuracy") for end in ("", "_low", "_high")}
+_metrics = dict.fromkeys(COLUMNS, pa.float64())
+_nulls = {f"null_{name}": pa.float64() for name in METRIC_KINDS}
 
 SCORES = Contract(
     name="scores",
-    version=1,
+    version=2,
     stage="score",
-    holds="One judgment per held-out example and explainer, and the scores made of them.",
+    holds="One judgment per held-out example (or prompt, trial, text) and explainer, and the scores made of them; the explainer is `none`"
+    " where a scorer reads no explanation.",
     tables={
         "judgments.parquet": _schema(
             latent=pa.uint32(),
@@ -197,6 +216,9 @@ SCORES = Contract(
             is_activating=pa.bool_(),
             says_activating=pa.bool_(),
             confidence=pa.float64(),
+            value=pa.float64(),
+            levels=_f32s,
+            text=pa.string(),
             status=pa.string(),
             detail=pa.string(),
             reply_key=pa.string(),
@@ -208,12 +230,12 @@ SCORES = Contract(
             contrast_source=pa.string(),
             status=pa.string(),
             detail=pa.string(),
-            **_interval,
-            true_positive_rate=pa.float64(),
-            true_negative_rate=pa.float64(),
+            **_metrics,
+            decile_found=pa.list_(pa.float64()),
             n_activating=pa.uint32(),
             n_contrast=pa.uint32(),
             n_failed=pa.uint32(),
+            stopped_early=pa.bool_(),
             partner=pa.uint32(),
         ),
     },
@@ -225,6 +247,8 @@ def _strings_of(*names: str) -> dict[str, pa.DataType]:
 
 
 _apart = {name: pa.float64() for name in ("difference", "low", "high", "p_value", "p_adjusted", "smallest_detectable")}
+
+_rates = {f"{side}_positive_rate{end}": pa.float64() for side in ("true", "false") for end in ("", "_low", "_high")}
 
 COMPARISON = Contract(
     name="comparison",
@@ -240,10 +264,10 @@ COMPARISON = Contract(
             explanation=pa.string(),
             explanation_status=pa.string(),
             firing_frequency=pa.float64(),
+            inclusion_probability=pa.float64(),
             status=pa.string(),
-            **_interval,
-            null_auroc=pa.float64(),
-            null_balanced_accuracy=pa.float64(),
+            **_metrics,
+            **_nulls,
         ),
         "saes.parquet": _schema(
             sae=pa.string(),
@@ -289,11 +313,53 @@ COMPARISON = Contract(
             **_apart,
             n_a=pa.uint32(),
             n_b=pa.uint32(),
+            eligible_a=pa.float64(),
+            eligible_b=pa.float64(),
+            standardised=pa.float64(),
+            standardised_low=pa.float64(),
+            standardised_high=pa.float64(),
+            by_frequency=pa.bool_(),
+            unlike=_strings,
+            forced=pa.bool_(),
         ),
         "explainer_pairs.parquet": _schema(
             **_strings_of("scorer", "metric", "sae", "explainer_a", "explainer_b"),
             **_apart,
             n=pa.uint32(),
+        ),
+        "matches.parquet": _schema(**_strings_of("sae_a", "sae_b"), latent_a=pa.uint32(), latent_b=pa.uint32(), cosine=pa.float32()),
+        "overlaps.parquet": _schema(
+            **_strings_of("sae_a", "sae_b", "hookpoint"),
+            n_shared=pa.uint32(),
+            n_only_a=pa.uint32(),
+            n_only_b=pa.uint32(),
+            mean_cosine=pa.float64(),
+        ),
+        "shared_pairs.parquet": _schema(
+            **_strings_of("scorer", "metric", "explainer", "sae_a", "sae_b"),
+            **_apart,
+            n=pa.uint32(),
+        ),
+        "correlations.parquet": _schema(
+            **_strings_of("sae", "explainer", "scorer_a", "scorer_b"),
+            spearman=pa.float64(),
+            low=pa.float64(),
+            high=pa.float64(),
+            n=pa.uint32(),
+        ),
+        "judges.parquet": _schema(
+            **_strings_of("sae", "scorer_a", "scorer_b"),
+            n=pa.uint32(),
+            agreement=pa.float64(),
+            low=pa.float64(),
+            high=pa.float64(),
+            kappa=pa.float64(),
+            n_yes_yes=pa.uint32(),
+            n_yes_no=pa.uint32(),
+            n_no_yes=pa.uint32(),
+            n_no_no=pa.uint32(),
+            reference=pa.string(),
+            **_rates,
         ),
     },
 )

@@ -22,6 +22,7 @@ def cross_faults(params: "Params") -> list[str]:
         _asked_faults,
         _contrast_faults,
         _contrast_name_faults,
+        _steering_faults,
         _source_faults,
         _share_faults,
         _run_faults,
@@ -70,7 +71,7 @@ def _contrast_faults(params: "Params") -> Iterator[str]:
     for name, scorer in params.scorers.items():
         own = ("wrong-position",) if scorer.kind == "fuzzing" else ()
         known = [*params.examples.contrasts, *own]
-        yield from _unnamed(f"scorers.{name}.contrast", getattr(scorer, "contrast", None), "examples.contrasts", known)
+        yield from _unnamed(f"scorers.{name}.contrast", getattr(scorer, "contrast", None) or None, "examples.contrasts", known)
         yield from _own_model_faults(params, name)
 
 
@@ -81,6 +82,14 @@ def _own_model_faults(params: "Params", name: str) -> Iterator[str]:
     for part in getattr(entries.get(contrast), "shares", (contrast,)):
         if model is not None and getattr(entries.get(part), "model", None) == model:
             yield f"scorers.{name}.contrast: {part!r} is chosen by {model!r}, the scorer's own model; name another contrast, or another model"
+
+
+def _steering_faults(params: "Params") -> Iterator[str]:
+    """Scorers and explainers that steer need prompts."""
+    for section in ("explainers", "scorers"):
+        for name, entry in getattr(params, section, {}).items():
+            if getattr(entry, "steers", False) and params.examples.steering is None:
+                yield f"{section}.{name}: steers latents on prompts, and none are drawn; set `examples.steering`, {{}} for its defaults"
 
 
 def _contrast_name_faults(params: "Params") -> Iterator[str]:
@@ -148,6 +157,8 @@ def _latent_faults(params: "Params") -> Iterator[str]:
 def _size_faults(params: "Params") -> Iterator[str]:
     if params.examples.window > params.tokens.context:
         yield f"examples.window: is {params.examples.window}; at most `tokens.context`, {params.tokens.context}"
+    if params.examples.steering is not None and params.examples.steering.tokens > params.tokens.context:
+        yield f"examples.steering.tokens: is {params.examples.steering.tokens}; at most `tokens.context`, {params.tokens.context}"
     if params.tokens.n_tokens < params.tokens.context:
         yield f"tokens.n_tokens: is {params.tokens.n_tokens}; at least `tokens.context`, {params.tokens.context}"
     if params.evaluation.ce_contexts > params.evaluation.contexts:

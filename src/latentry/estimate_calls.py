@@ -7,7 +7,7 @@ that the store has is not counted again.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from latentry.call_counts import CallCounts, CellCalls
+from latentry.clients.base import Ask
 from latentry.clients.ledger import Spent
 from latentry.clients.progress import shown
 from latentry.clients.reply_store import ReplyStore
@@ -28,7 +29,7 @@ from latentry.planned_examples import planned_examples
 from latentry.records import Example, Explanation, Split, Status
 from latentry.registry import variant
 from latentry.sampling.disjoint import read_examples
-from latentry.scorers.base import items_for, suppliers
+from latentry.scorers.base import ScorerInputs, items_for, suppliers
 from latentry.store import cache_folder, read_table
 
 ASSUMED_SPREAD = 0.15
@@ -116,13 +117,13 @@ def _count_sae(params: Params, data: Path, sae: str, counts: "CallCounts") -> No
         if getattr(config, "client", None) is None:
             continue
         mine = ranked[: config.max_latents]
-        scorer = variant("scorers", config.kind).build(config, params.seed, counts.asker(f"score@{sae}-{name}", planned), _no_embedder)
+        scorer = variant("scorers", config.kind).build(config, _inputs(params.seed, counts.asker(f"score@{sae}-{name}", planned), examples))
         items = items_for(
             [one for one in explanations if one.latent in set(mine)],
             held_out,
             ranked=mine,
             seed=params.seed,
-            null_latents=config.null_latents,
+            null_latents=config.null_latents if config.has_null else 0,
             excluded=suppliers(held_out, scorer.contrast),
         )
         scorer.judge(items)
@@ -141,8 +142,16 @@ def _examples(params: Params, data: Path, sae: str) -> tuple[list[Any], Mapping[
         return latents_for(pa.Table.from_pylist(rows), planned), planned, True
 
 
-def _no_embedder(_: str) -> Any:
-    raise LatentryError("a scorer that asks a client embeds nothing here")
+def _inputs(seed: int, ask: Callable[[str], Ask], examples: Mapping[int, Sequence[Example]]) -> ScorerInputs:
+    """What a scorer that asks needs before its replies are there: no model is loaded."""
+
+    def not_here(*_: Any) -> Any:
+        raise LatentryError("an estimate loads no model; a scorer loads one only after its client has answered")
+
+    def explain_split() -> dict[int, list[Example]]:
+        return {latent: [one for one in of if one.split is Split.EXPLAIN] for latent, of in examples.items()}
+
+    return ScorerInputs(seed=seed, ask=ask, embedder=not_here, explain_split=explain_split, steered=not_here, fired=not_here)
 
 
 def _detectable(params: Params, data: Path) -> Iterator[Detectable]:

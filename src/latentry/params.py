@@ -18,6 +18,7 @@ from latentry.registry import ContrastConfig, ExplainerConfig, SaeConfig, Scorer
 from latentry.sections import (
     ActivationSettings,
     ClientRun,
+    ComparisonSettings,
     EvaluationSettings,
     ExampleSettings,
     GateSettings,
@@ -50,6 +51,7 @@ class Params(Section):
     clients: dict[Name, VariantConfig] = Field(default_factory=dict)
     explainers: Annotated[dict[Name, ExplainerConfig], Field(min_length=1)]
     scorers: Annotated[dict[Name, ScorerConfig], Field(min_length=1)]
+    comparison: ComparisonSettings = ComparisonSettings()
     tracking: TrackingSettings
     max_failed_fraction: Share = 0.2
     """Largest share of rows of one cell that may fail by the world's fault before the stage fails."""

@@ -9,13 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-METRICS = ("auroc", "balanced_accuracy")
-"""The columns of the latents' table that a metric's name can begin with."""
-
-
-def column_of(metric: str) -> str:
-    """The latents' column behind a metric: `auroc_random` is read from `auroc`."""
-    return next(name for name in METRICS if metric.startswith(name))
+from latentry.metric_kinds import METRIC_KINDS, kind_of
 
 
 def headline_rows(cells: pa.Table) -> list[dict[str, Any]]:
@@ -41,9 +35,9 @@ def latent_rows(latents: pa.Table, cells: pa.Table, saes: pa.Table) -> list[dict
     headline = {(row["sae"], row["explainer"], row["scorer"]): row["metric"] for row in headline_rows(cells)}
     kept = ("sae", "explainer", "scorer", "latent", "firing_frequency")
     rows = []
-    for row in latents.select([*kept, *METRICS]).to_pylist():
+    for row in latents.select([*kept, *METRIC_KINDS]).to_pylist():
         metric = headline.get((row["sae"], row["explainer"], row["scorer"]))
-        score = row[column_of(metric)] if metric else None
+        score = row[kind_of(metric)] if metric else None
         if score is not None:
             about = {name: of[row["sae"]][name] for name in ("loss", "width")}
             rows.append({**about, **{name: row[name] for name in kept}, "metric": metric, "score": score})

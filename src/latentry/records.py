@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+NO_EXPLAINER = "none"
+"""Stands as the explainer of what is scored without an explanation."""
+
 
 class Status(StrEnum):
     """How a row ended. Everything but OK is counted and is in no mean."""
@@ -36,6 +39,13 @@ class Kind(StrEnum):
 
     ACTIVATING = "activating"
     CONTRAST = "contrast"
+
+
+class Purpose(StrEnum):
+    """What a steering prompt is for: to score an explanation, or to make one. Never both."""
+
+    SCORE = "score"
+    EXPLAIN = "explain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +102,26 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SteeringPrompt:
+    """The beginning of a context, up to the first token at which one latent fires: the subject goes on from there, steered or not."""
+
+    latent: int
+    example_id: str
+    """Unique among the prompts of one SAE."""
+    purpose: Purpose
+    quintile: int
+    """1 weakest fifth to 5 strongest among the latent's contexts, by peak."""
+    document: int
+    context: int
+    start: int
+    """Position in its context of the first token taken from the text."""
+    tokens: tuple[int, ...]
+    """As the subject is run on them: where rows begin with BOS, so does a prompt. The latent fires at the last one."""
+    text: str
+    """The source's own characters, without BOS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """What one explainer says of one latent."""
 
@@ -132,9 +162,15 @@ class Judgment:
     status: Status
     detail: str
     reply_key: str | None
+    value: float | None = None
+    """What was measured on one prompt, trial or text, by scorers that tell nothing activating from contrast: nats, or 0 and 1."""
+    levels: tuple[float, ...] = ()
+    """Simulated activation of each token of the example, by scorers that simulate."""
+    text: str | None = None
+    """What was written for this judgment, where something was: a continuation, a text from the explanation."""
 
     def __post_init__(self) -> None:
-        answered = self.says_activating is not None or self.confidence is not None
+        answered = self.says_activating is not None or self.confidence is not None or self.value is not None or bool(self.levels)
         if answered != (self.status is Status.OK):
             raise ValueError(f"judgment on {self.example_id}: status {self.status} with answer {self.says_activating}, {self.confidence}")
 
@@ -164,6 +200,9 @@ class Request:
     """JSON schema, as JSON, that the reply should fit; a client that cannot hold its model to one leaves it out."""
     continuation: str = ""
     """When not empty: no reply is wanted, but the log-probabilities of this text's tokens after the messages."""
+    slots: tuple[str, ...] = ()
+    """When not empty: texts that follow the messages one upon another. No reply is wanted, but the log-probabilities of the
+    `alternatives` after each of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +220,8 @@ class Reply:
     texts that begin with the same token appear once."""
     continuation: tuple[float, ...] = ()
     """Log-probability, in nats, of each token of the continuation asked for."""
+    slots: tuple[Mapping[str, float], ...] = ()
+    """For each slot asked for: log-probability, in nats, of the alternatives by their text."""
     prompt_tokens: int = 0
     reply_tokens: int = 0
     model: str = ""

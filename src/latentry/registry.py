@@ -6,6 +6,7 @@ Nothing is registered anywhere: a new file in a room is a new kind.
 import difflib
 import importlib
 import importlib.util
+import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,11 @@ class ExplainerConfig(VariantConfig):
     max_latents: Annotated[int, Field(ge=1)] | None = None
     """Latents explained, the first of the sample; none: all."""
 
+    @property
+    def steers(self) -> bool:
+        """Whether it runs the subject with latents steered, and so depends on subject, SAE and the prompts of `examples.steering`."""
+        return False
+
 
 class ScorerConfig(VariantConfig):
     """What every scorer's `Config` has."""
@@ -79,6 +85,37 @@ class ScorerConfig(VariantConfig):
     """Held-out examples used of each kind, even over the deciles; none: all."""
     null_latents: Annotated[int, Field(ge=0)] | None = None
     """Latents on which the shuffled null is scored too, the first of the sample; none: all."""
+
+    @property
+    def reads_explanations(self) -> bool:
+        """Whether explanations are what it scores; else the latents themselves, under the explainer's name `none`."""
+        return True
+
+    @property
+    def runs_subject(self) -> bool:
+        """Whether it runs the subject with the SAE, and so depends on both."""
+        return False
+
+    @property
+    def steers(self) -> bool:
+        """Whether it goes on from the prompts of `examples.steering`."""
+        return False
+
+    @property
+    def has_null(self) -> bool:
+        """Whether a latent's score is also made under another latent's explanation; else chance is known beforehand."""
+        return True
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether it stops judging a latent once its interval is narrow enough; then its metrics' names say so."""
+        return False
+
+    def class_ratio(self, n_activating: int, n_contrast: int) -> tuple[int, int]:
+        """Activating examples and contrasts beside each other as designed, reduced; given how many of each are held out."""
+        used = [n if self.max_examples is None else min(n, self.max_examples) for n in (n_activating, n_contrast)]
+        common = math.gcd(*used)
+        return used[0] // common, used[1] // common
 
 
 @cache

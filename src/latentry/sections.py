@@ -183,6 +183,15 @@ class HeldOutSplit(Section):
     """Per entry of `contrasts`."""
 
 
+class SteeringSettings(Section):
+    """The prompts on which latents are steered: beginnings of contexts, up to the first token at which the latent fires."""
+
+    contexts: Annotated[int, Field(ge=20, multiple_of=20)] = 40
+    """Of each latent, equally many of each quintile of peak: three quarters to score, a quarter to explain."""
+    tokens: Annotated[int, Field(ge=4)] = 64
+    """Tokens in a context, before it is cut."""
+
+
 class LatentRange(Section):
     """The latents from one to another."""
 
@@ -218,6 +227,15 @@ class ExampleSettings(Section):
     explain: ExplainSplit = ExplainSplit()
     held_out: HeldOutSplit = HeldOutSplit()
     contrasts: Annotated[dict[Name, ContrastConfig], Field(min_length=1)]
+    steering: SteeringSettings | None = None
+    """Prompts for scorers and explainers that steer; none: none are drawn."""
+
+
+class ComparisonSettings(Section):
+    """How SAEs are set beside each other."""
+
+    force: bool = False
+    """Compare also SAEs whose scores were made under unlike settings; the result says that it was forced."""
 
 
 class TrackingSettings(Section):

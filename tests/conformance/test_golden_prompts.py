@@ -11,8 +11,8 @@ import pytest
 
 from latentry.explainers import contrastive, default, output_centric
 from latentry.explainers.base import Promoted
-from latentry.records import Message, Split
-from latentry.scorers import detection, fuzzing
+from latentry.records import Message, Request, Split
+from latentry.scorers import detection, fuzzing, intervention, intruder, sensitivity, simulation, surprisal
 from latentry.scorers.asking import Case
 from planted_windows import item, window
 
@@ -30,11 +30,25 @@ KIND: dict[str, Any] = {"kind": "any", "client": "model"}
 FIRES = [window(1, number, "tax", split=Split.EXPLAIN) for number in range(3)]
 SILENT = [window(1, number, None, split=Split.EXPLAIN, text=f"by many men <<{number}>>") for number in range(2)]
 PROMOTED = Promoted(more=(" tax", "Tax", " duty", "\n"), less=(" the",))
+
+
+def given(request: Request) -> list[Message]:
+    """A prompt with the text that follows it and is graded; of slots, where each one is."""
+    text = request.continuation or "".join(f"{slot}[?]" for slot in request.slots)
+    return [*request.messages, Message(role="graded", content=text)]
+
+
 PROMPTS = {
     "detection_single": detection.single_prompt(item("words about taxes"), PLAIN[0]),
     "detection_list": detection.list_prompt(item("words about taxes"), PLAIN),
     "fuzzing_single": fuzzing.single_prompt(item("words about taxes"), CASES[1]),
     "fuzzing_list": fuzzing.list_prompt(item("words about taxes"), CASES),
+    "simulation": simulation.prompt("words about taxes", simulation.shown_tokens(FIRES[0]), 9),
+    "simulation_given_lines": given(simulation.slots_request("words about taxes", FIRES[0], 9)),
+    "surprisal": given(surprisal.request("words about taxes", FIRES[0])),
+    "intruder": intruder.prompt([example.text for example in (*FIRES, FIRES[0], SILENT[0])]),
+    "intervention": given(intervention.request("the old house was <<seen>> by", "words about taxes")),
+    "sensitivity": sensitivity.prompt("words about taxes"),
     "explainer_default": default.prompt(FIRES, default.Config(**KIND)),
     "explainer_default_all": default.prompt(
         FIRES, default.Config(**KIND, levels=True, reasoning_tokens=200, worked=1, max_words=20, language="German")

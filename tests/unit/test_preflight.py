@@ -209,7 +209,9 @@ def test_what_the_files_beside_a_sae_of_any_format_say_of_its_contexts_is_heard(
 def test_a_sae_on_the_hub_is_said_to_be_looked_at_later():
     hub = {"id": "some/saes", "revision": "0" * 40}
     saes = {"far": {"kind": "sparsify", "hookpoint": "resid-1", "width": 64, "hub": hub}}
-    assert any(said.startswith("saes.far: its files are fetched from the hub by `dvc repro sae@far`") for said in found(saes=saes).not_checked)
+    assert any(
+        said.startswith("saes.far: its files are fetched from the hub by `dvc repro sae@far`") for said in found(saes=saes).not_checked
+    )
 
 
 def test_a_saes_folder_that_changed_since_it_was_copied_is_told():

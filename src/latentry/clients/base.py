@@ -24,6 +24,10 @@ class Ask(Protocol):
         """Whether a prompt and its reply fit into the client's context, as far as that is known; nothing is asked."""
         ...
 
+    def gradable(self, texts: Sequence[str], /) -> tuple[str, ...]:
+        """Those of the texts that the client can grade in slots; none where it has no slots. Nothing is asked."""
+        ...
+
 
 class ClientRun(Protocol):
     """How one client is run (`run.clients.<name>`): nothing here changes an answer."""
@@ -68,8 +72,8 @@ class ClientRun(Protocol):
 class CountingClient(Protocol):
     """A client that knows how long a prompt is, and how long one may be."""
 
-    def n_tokens(self, messages: Sequence[Message]) -> int:
-        """Tokens of the whole prompt; more than it takes, where the model's tokenizer is not at hand."""
+    def n_tokens(self, messages: Sequence[Message], further: str = "") -> int:
+        """Tokens of the whole prompt and a text after it; more than they take, where the model's tokenizer is not at hand."""
         ...
 
     @property
@@ -80,6 +84,15 @@ class CountingClient(Protocol):
     @property
     def longest(self) -> int | None:
         """Tokens of prompt and reply together that the model takes; None: unknown."""
+        ...
+
+
+@runtime_checkable
+class SlotClient(Protocol):
+    """A client that answers requests with slots."""
+
+    def is_one_token(self, text: str) -> bool:
+        """Whether the text is one token of the model, so that its log-probability in a slot is the whole text's."""
         ...
 
 
@@ -151,11 +164,28 @@ def unsupported(detail: str) -> Reply:
     return Reply(status=Status.UNSUPPORTED, text="", detail=detail)
 
 
+def further_text(request: Request) -> str:
+    """What of a request stands after its prompt, and is read by the model, not written."""
+    return request.continuation or "".join(request.slots)
+
+
+def fits(client: object, messages: Sequence[Message], max_tokens: int) -> bool:
+    """`Ask.fits` of one client."""
+    if not isinstance(client, CountingClient) or client.longest is None:
+        return True
+    return client.n_tokens(messages) + max_tokens <= client.longest
+
+
+def gradable(client: object, texts: Sequence[str]) -> tuple[str, ...]:
+    """`Ask.gradable` of one client."""
+    return tuple(text for text in texts if client.is_one_token(text)) if isinstance(client, SlotClient) else ()
+
+
 def too_long(client: object, request: Request) -> Reply | None:
     """The reply to a prompt that does not fit into the client's context, which is not sent; None where it fits, or that is not known."""
     if not isinstance(client, CountingClient) or client.longest is None:
         return None
-    n_tokens = client.n_tokens(request.messages)
+    n_tokens = client.n_tokens(request.messages, further_text(request))
     if n_tokens + request.max_tokens <= client.longest:
         return None
     return unsupported(

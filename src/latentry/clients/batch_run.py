@@ -39,7 +39,7 @@ class BatchRun:
         start = len(prefix.tokens)
         rows = [prompt[start:] for prompt in prompts]
         width = max(map(len, rows))
-        self._model = model
+        self._model, self._lengths = model, list(map(len, prompts))
         # Renamed within transformers 5.
         self._cache_argument = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
         self._ids = torch.tensor([(0,) * (width - len(row)) + row for row in rows], device=model.device)
@@ -50,16 +50,27 @@ class BatchRun:
 
     def read(self) -> "Tensor":
         """Logits [row, vocabulary] after each whole row, in float32."""
-        return self.read_last(1)[:, -1]
+        return self._logits(1)[:, -1]
 
-    def read_last(self, n: int) -> "Tensor":
-        """Logits [row, position, vocabulary] at the last n positions of each row, in float32."""
+    def read_at(self, places: Sequence[Sequence[int]]) -> "Tensor":
+        """Logits [place, vocabulary] after the tokens at the given places of each prompt, prompt by prompt, computed in float32.
+
+        Nothing else is read out: over a vocabulary of 150,000, the logits of every token would take more memory than the model.
+        No place may lie in the prefix. Only for a batch as it was begun.
+        """
+        width = self._ids.shape[1]
+        rows = [row for row, of_row in enumerate(places) for _ in of_row]
+        columns = [place - length + width for length, of_row in zip(self._lengths, places, strict=True) for place in of_row]
+        with float32_logits(self._model, (rows, columns)):
+            return self._logits(width)
+
+    def _logits(self, n_last: int) -> "Tensor":
         output = self._model(
             input_ids=self._ids,
             attention_mask=self._mask,
             position_ids=self._positions,
             use_cache=True,
-            logits_to_keep=n,
+            logits_to_keep=n_last,
             **{self._cache_argument: self._cache},
         )
         return output.logits.float()
@@ -88,17 +99,18 @@ class BatchRun:
 
 
 @contextmanager
-def float32_logits(model: Any) -> Iterator[None]:
+def float32_logits(model: Any, places: tuple[Sequence[int], Sequence[int]] | None = None) -> Iterator[None]:
     """Within the block, a bfloat16 model gives float32 logits; its weights stay as they are.
 
-    In bfloat16 a logit of 20 moves in steps of 0.125, so that graded answers tie.
+    In bfloat16 a logit of 20 moves in steps of 0.125, so that graded answers tie. With `places`, rows and columns of the
+    batch, only these are read out: logits [place, vocabulary].
     """
     import torch
 
     head = model.get_output_embeddings()
 
     def forward(hidden: "Tensor") -> "Tensor":
-        exact = hidden.float()
+        exact = (hidden if places is None else hidden[places]).float()
         logits = torch.cat([torch.nn.functional.linear(exact, rows.float()) for rows in head.weight.split(_HEAD_ROWS)], dim=-1)
         return logits if getattr(head, "bias", None) is None else logits + head.bias.float()
 

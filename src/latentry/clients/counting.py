@@ -24,18 +24,19 @@ class TokenCounter:
     def __init__(self, folder: Path | None, name: str, *, is_chat: bool) -> None:
         self._folder, self._name, self._is_chat = folder, name, is_chat
 
-    def n_tokens(self, messages: Sequence[Message]) -> int:
-        """Tokens of a prompt; without a tokenizer more than it takes.
+    def n_tokens(self, messages: Sequence[Message], further: str = "") -> int:
+        """Tokens of a prompt and a text after it; without a tokenizer more than they take.
 
         Raises:
             ParamsError: the folder holds no tokenizer, or one without the chat template that is needed.
         """
         if self._folder is None:
-            return likely_tokens(messages)
+            return likely_tokens(messages) + int(len(further.encode("utf-8", "replace")) / BYTES_PER_TOKEN)
         if not self._is_chat:
-            return len(self._tokenizer.encode(transcript(messages)))
+            return len(self._tokenizer.encode(transcript(messages) + further))
         turns = [{"role": message.role, "content": message.content} for message in messages]
-        return len(self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False))
+        prompt = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
+        return len(prompt) + len(self._tokenizer.encode(further, add_special_tokens=False))
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -59,9 +60,9 @@ def likely_tokens(messages: Sequence[Message]) -> int:
     return int(n_bytes(messages) / BYTES_PER_TOKEN) + TOKENS_PER_TURN * len(messages) + TOKENS_PER_PROMPT
 
 
-def most_tokens(messages: Sequence[Message]) -> int:
-    """As many tokens as a prompt can take at all: one a byte."""
-    return n_bytes(messages) + TOKENS_PER_TURN * len(messages) + TOKENS_PER_PROMPT
+def most_tokens(messages: Sequence[Message], further: str = "") -> int:
+    """As many tokens as a prompt and a text after it can take at all: one a byte."""
+    return n_bytes(messages) + len(further.encode("utf-8", "replace")) + TOKENS_PER_TURN * len(messages) + TOKENS_PER_PROMPT
 
 
 def n_bytes(messages: Sequence[Message]) -> int:

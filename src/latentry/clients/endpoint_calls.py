@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from latentry.clients.base import AsyncClient, ClientRun, TransientError, client_error, too_long
+from latentry.clients.base import AsyncClient, ClientRun, TransientError, client_error, further_text, too_long
 from latentry.clients.counting import most_tokens
 from latentry.clients.ledger import Budget, Charge, Spent, call, is_limited
 from latentry.clients.progress import Progress
@@ -113,13 +113,13 @@ class EndpointCalls:
         return None
 
     def _most(self, request: Request) -> Spent:
-        return call(most_tokens(request.messages), request.max_tokens, self._terms.run.price)
+        return call(most_tokens(request.messages, further_text(request)), request.max_tokens, self._terms.run.price)
 
     def _cost(self, request: Request, reply: Reply) -> Spent:
         """What a call took by the server's usage; where that does not say, at its most, unless it brought nothing."""
         prompt_tokens, reply_tokens = reply.prompt_tokens, reply.reply_tokens
         if reply.status not in (Status.CLIENT_ERROR, Status.UNSUPPORTED):
-            prompt_tokens = prompt_tokens or most_tokens(request.messages)
+            prompt_tokens = prompt_tokens or most_tokens(request.messages, further_text(request))
             reply_tokens = reply_tokens or request.max_tokens
         return call(prompt_tokens, reply_tokens, self._terms.run.price)
 

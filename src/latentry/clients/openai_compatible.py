@@ -85,12 +85,14 @@ class OpenAICompatible:
         self._reader = OpenAIReader(endpoint, config.model, key_env)
         self._takes_schema = True
 
-    def n_tokens(self, messages: Sequence[Message]) -> int:
-        """Tokens of a prompt; without `tokenizer` more than it takes."""
-        return self._counter.n_tokens(messages)
+    def n_tokens(self, messages: Sequence[Message], further: str = "") -> int:
+        """Tokens of a prompt and a text after it; without `tokenizer` more than they take."""
+        return self._counter.n_tokens(messages, further)
 
     async def answer(self, request: Request) -> Reply:
         """One completion. Raises as `clients.base.AsyncClient`."""
+        if request.slots:
+            return unsupported("endpoints give no log-probabilities in the midst of a text; ask for a reply in words")
         if request.continuation:
             return await self._continuation(request)
         path = "chat/completions" if self._config.api == "chat" else "completions"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from latentry import registry
-from latentry.clients.base import Ask, AsyncClient, BatchClient, ClientRun, CountingClient, PlanningClient
+from latentry.clients.base import Ask, AsyncClient, BatchClient, ClientRun, PlanningClient, fits, further_text, gradable
 from latentry.clients.endpoint_calls import FIRST_WAIT_S, EndpointCalls, Terms
 from latentry.clients.ledger import Budget, Spent, call
 from latentry.clients.progress import Progress, progress
@@ -122,10 +122,10 @@ class _Asker:
         return self._pool.ask(self._name, self._label, requests)
 
     def fits(self, messages: Sequence[Message], max_tokens: int, /) -> bool:
-        client = self._pool.client(self._name)
-        if not isinstance(client, CountingClient) or client.longest is None:
-            return True
-        return client.n_tokens(messages) + max_tokens <= client.longest
+        return fits(self._pool.client(self._name), messages, max_tokens)
+
+    def gradable(self, texts: Sequence[str], /) -> tuple[str, ...]:
+        return gradable(self._pool.client(self._name), texts)
 
 
 def answers_in_batches(
@@ -151,5 +151,9 @@ def answers_in_batches(
 
 def batches_by_length(requests: Sequence[Request], size: int) -> list[list[int]]:
     """Indices in batches of requests of like length, the longest first; ties in the order given."""
-    order = sorted(range(len(requests)), key=lambda i: -sum(len(message.content) for message in requests[i].messages))
+    order = sorted(range(len(requests)), key=lambda i: -_length(requests[i]))
     return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def _length(request: Request) -> int:
+    return sum(len(message.content) for message in request.messages) + len(further_text(request))

@@ -55,7 +55,7 @@ def reply_key(identity: Mapping[str, Any], request: Request) -> str:
     messages = [[message.role, message.content] for message in request.messages]
     asked = [dict(identity), messages, request.max_tokens, float(request.temperature), request.sample, list(request.alternatives)]
     # Wants of later versions stand in the key only where there are any, so that older replies keep theirs.
-    wants = {name: value for name in ("schema", "continuation") if (value := getattr(request, name))}
+    wants = {name: value for name in ("schema", "continuation", "slots") if (value := getattr(request, name))}
     return digest_of([*asked, wants] if wants else asked)
 
 
@@ -151,5 +151,5 @@ def _json(reply: Reply) -> str:
 
 def _reply(key: str, text: str) -> Reply:
     values = json.loads(text)
-    restored = {"status": Status(values["status"]), "continuation": tuple(values.get("continuation", ())), "key": key}
+    restored = {"status": Status(values["status"]), "key": key} | {name: tuple(values.get(name, ())) for name in ("continuation", "slots")}
     return Reply(**{**values, **restored})

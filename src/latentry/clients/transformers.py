@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from latentry.clients.base import ClientRun, unsupported
 from latentry.clients.batch_run import NOTHING, BatchRun, Prefix, Tokens, common_beginning, float32_logits
+from latentry.clients.given_text import GivenText, first_tokens, given_text, reply_of
 from latentry.clients.transcript import END, transcript
 from latentry.errors import LatentryError, NumericsError, ParamsError
 from latentry.records import Message, Reply, Request, Status
@@ -68,9 +69,13 @@ class TransformersClient:
         self._shared = NOTHING
         """What all requests of the call begin with."""
 
-    def n_tokens(self, messages: Sequence[Message]) -> int:
-        """Tokens of a prompt, by the model's own tokenizer and chat template."""
-        return len(self._prompt(messages))
+    def n_tokens(self, messages: Sequence[Message], further: str = "") -> int:
+        """Tokens of a prompt and a text after it, by the model's own tokenizer and chat template."""
+        return len(self._prompt(messages)) + len(self._tokens(further))
+
+    def is_one_token(self, text: str) -> bool:
+        """Whether the text is one token of the model."""
+        return len(self._tokens(text)) == 1
 
     def batches(self, requests: Sequence[Request], size: int) -> list[list[int]]:
         """Batches that need the least work: of like length, or of like beginning. Learns what all requests share."""
@@ -78,12 +83,13 @@ class TransformersClient:
         shared = common_beginning(prompts)
         if shared != self._shared.tokens:
             self._shared = Prefix(shared, ())
+        rows = [prompt + given_text(request, self._tokens).tokens for prompt, request in zip(prompts, requests, strict=True)]
         orders = (
-            sorted(range(len(prompts)), key=lambda i: -len(prompts[i])),
-            sorted(range(len(prompts)), key=lambda i: prompts[i]),
+            sorted(range(len(rows)), key=lambda i: -len(rows[i])),
+            sorted(range(len(rows)), key=lambda i: rows[i]),
         )
         plans = [[order[start : start + size] for start in range(0, len(order), size)] for order in orders]
-        return min(plans, key=lambda plan: sum(_work([prompts[i] for i in batch]) for batch in plan))
+        return min(plans, key=lambda plan: sum(_work([rows[i] for i in batch]) for batch in plan))
 
     def answer(self, requests: Sequence[Request]) -> list[Reply]:
         """One reply per request, in order; one forward pass for log-probabilities, a decoding loop for texts.
@@ -95,14 +101,14 @@ class TransformersClient:
         import torch
 
         prompts = [self._prompt(request.messages) for request in requests]
-        further = [self._further(request) for request in requests]
-        fitting = [i for i, prompt in enumerate(prompts) if len(prompt) + max(len(further[i]) - 1, 0) < self.longest]
-        grading = [i for i in fitting if further[i]]
-        fitting = [i for i in fitting if not further[i]]
+        texts = [given_text(request, self._tokens) for request in requests]
+        fitting = [i for i, prompt in enumerate(prompts) if len(prompt) + max(len(texts[i].tokens) - 1, 0) < self.longest]
+        grading = [i for i in fitting if texts[i].after]
+        fitting = [i for i in fitting if not texts[i].after]
         try:
             with torch.inference_mode():
                 answered = self._answer([requests[i] for i in fitting], [prompts[i] for i in fitting]) if fitting else []
-                answered += self._continued([prompts[i] for i in grading], [further[i] for i in grading]) if grading else []
+                answered += self._continued([(requests[i], prompts[i], texts[i]) for i in grading]) if grading else []
         except torch.OutOfMemoryError as error:
             raise LatentryError(
                 f"clients.{self._name}: a batch does not fit into the memory of {self._device}; lower {self._lower}"
@@ -131,32 +137,26 @@ class TransformersClient:
                 replies[row] = reply
         return [reply for reply in replies if reply is not None]
 
-    def _continued(self, prompts: Sequence[Tokens], further: Sequence[Tokens]) -> list[Reply]:
-        """Log-probabilities of given tokens after each prompt, the first of them included."""
-        rows = [prompt + more for prompt, more in zip(prompts, further, strict=True)]
+    def _continued(self, asked: Sequence[tuple[Request, Tokens, GivenText]]) -> list[Reply]:
+        """What is wanted of given texts after each prompt: log-probabilities of their tokens, the first included, or in their slots."""
+        rows = [prompt + text.tokens for _, prompt, text in asked]
         # The last token of each prompt must be run with its row, for the first token after it is graded there.
-        prefix = self._beginning(rows, longest=min(map(len, prompts)) - 1)
-        with float32_logits(self._model):
-            logits = _finite(BatchRun(self._model, prefix, rows).read_last(max(map(len, further)) + 1), self._folder)
-        replies = []
-        for row, (prompt, more) in enumerate(zip(prompts, further, strict=True)):
-            chosen = logits[row, -len(more) - 1 : -1].log_softmax(-1)
-            values = tuple(float(chosen[place, token]) for place, token in enumerate(more))
-            replies.append(
-                Reply(status=Status.OK, text="", detail="", continuation=values, prompt_tokens=len(prompt) + len(more), model=self._weights)
-            )
+        prefix = self._beginning(rows, longest=min(len(prompt) for _, prompt, _ in asked) - 1)
+        places = [[len(prompt) + after - 1 for after in text.after] for _, prompt, text in asked]
+        logits = _finite(BatchRun(self._model, prefix, rows).read_at(places), self._folder)
+        totals, done, replies = logits.logsumexp(-1, keepdim=True), 0, []
+        for request, prompt, text in asked:
+            own = slice(done, done := done + len(text.after))
+            values = logits[own].gather(1, logits.new_tensor(text.wanted).long()) - totals[own]
+            replies.append(reply_of(request, self._tokens, values.tolist(), len(prompt) + len(text.tokens), self._weights))
         return replies
 
-    def _further(self, request: Request) -> Tokens:
-        return tuple(self._tokenizer.encode(request.continuation, add_special_tokens=False)) if request.continuation else ()
+    def _tokens(self, text: str) -> Tokens:
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False)) if text else ()
 
     def _graded(self, request: Request, prompt: Tokens, logits: "Tensor") -> Reply:
         logprobs = logits.log_softmax(-1)
-        first: dict[int, str] = {}
-        for text in request.alternatives:
-            tokens = self._tokenizer.encode(text, add_special_tokens=False)
-            if tokens:
-                first.setdefault(tokens[0], text)
+        first = first_tokens(request.alternatives, self._tokens)
         return Reply(
             status=Status.OK,
             text=self._tokenizer.decode([int(logprobs.argmax(-1))], skip_special_tokens=True),

@@ -1,4 +1,4 @@
-"""What is said of each cell (SAE x explainer x scorer x metric) and of each pair of SAEs, with intervals.
+"""What is said of each cell (SAE x explainer x scorer x metric), with intervals.
 
 Every number is made by `metrics.py` from the latents' table; a cell without scores is a row with n = 0.
 """
@@ -6,7 +6,6 @@ Every number is made by `metrics.py` from the latents' table; a cell without sco
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,12 @@ import pyarrow.compute as pc
 
 from latentry.comparison.grid import Grid
 from latentry.contracts import COMPARISON
-from latentry.metrics import Values, difference, holm, lift, smallest_detectable, summary
+from latentry.metric_kinds import METRIC_KINDS
+from latentry.metrics import Values, lift, summary
 from latentry.randomness import rng_for
-from latentry.records import Status
+from latentry.records import NO_EXPLAINER, Status
 
 CELLS_TABLE = "cells.parquet"
-PAIRS_TABLE = "pairs.parquet"
-
-METRICS = ("auroc", "balanced_accuracy")
-"""In the order of preference: the first that a scorer gives is its headline."""
-
-
-def metric_name(metric: str, contrast_source: str) -> str:
-    """The metric as it is reported: scores under different contrasts are not comparable, so the name tells them apart."""
-    return f"{metric}_{contrast_source.replace('-', '_')}"
 
 
 def metrics_of(latents: pa.Table, scorers: Sequence[str]) -> dict[str, list[str]]:
@@ -36,8 +27,8 @@ def metrics_of(latents: pa.Table, scorers: Sequence[str]) -> dict[str, list[str]
     found = {}
     for scorer in scorers:
         mine = latents.filter(pc.field("scorer") == scorer)
-        given = [metric for metric in METRICS if mine[metric].null_count < len(mine)]
-        found[scorer] = given or [METRICS[0]]
+        given = [metric for metric in METRIC_KINDS if mine[metric].null_count < len(mine)]
+        found[scorer] = given or [next(iter(METRIC_KINDS))]
     return found
 
 
@@ -49,28 +40,20 @@ def cells_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str, str]) -> 
     metrics = metrics_of(latents, list(grid.scorers))
     rows = []
     for sae in grid.saes:
-        for explainer in grid.explainers:
-            for scorer in grid.scorers:
-                mine = of_cell(latents, sae, explainer, scorer)
-                for metric in metrics[scorer]:
-                    named = {"sae": sae, "explainer": explainer, "scorer": scorer, "metric": metric_name(metric, contrasts[scorer])}
-                    shown = {"contrast_source": contrasts[scorer], "headline": metric == metrics[scorer][0]}
-                    rng = rng_for(grid.seed, "cell " + " ".join(named.values()))
-                    rows.append({**named, **shown, **_cell_numbers(mine, metric, rng)})
+        for explainer, scorer in _explained(grid):
+            mine = of_cell(latents, sae, explainer, scorer)
+            for metric in metrics[scorer]:
+                name = grid.metric_name(scorer, metric, contrasts[scorer])
+                named = {"sae": sae, "explainer": explainer, "scorer": scorer, "metric": name}
+                shown = {"contrast_source": contrasts[scorer], "headline": metric == metrics[scorer][0]}
+                rng = rng_for(grid.seed, "cell " + " ".join(named.values()))
+                rows.append({**named, **shown, **_cell_numbers(mine, metric, rng)})
     return pa.Table.from_pylist(rows, schema=COMPARISON.tables[CELLS_TABLE])
 
 
-def pairs_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str, str]) -> pa.Table:
-    """Every two SAEs by each scorer's headline metric, under each explainer.
-
-    The p-values of one scorer's metric, over all pairs and explainers, are one family and Holm-adjusted together.
-    """
-    rows = []
-    for scorer, (headline, *_) in metrics_of(latents, list(grid.scorers)).items():
-        family = [_pair_row(grid, latents, scorer, headline, contrasts[scorer], *pair) for pair in _pairs(grid)]
-        adjusted = holm([row["p_value"] for row in family])
-        rows += [{**row, "p_adjusted": p} for row, p in zip(family, adjusted, strict=True)]
-    return pa.Table.from_pylist(rows, schema=COMPARISON.tables[PAIRS_TABLE])
+def headlines(latents: pa.Table, scorers: Sequence[str]) -> dict[str, str]:
+    """The metric that stands for each scorer, by its column."""
+    return {scorer: found[0] for scorer, found in metrics_of(latents, scorers).items()}
 
 
 def of_cell(latents: pa.Table, sae: str, explainer: str, scorer: str) -> pa.Table:
@@ -83,17 +66,23 @@ def floats(table: pa.Table, column: str) -> Values:
     return table[column].cast(pa.float64()).to_numpy().astype(float)
 
 
+def weights(cell: pa.Table) -> Values | None:
+    """What each latent counts for: one over the probability with which it was drawn; None where that is not known of all."""
+    probabilities = floats(cell, "inclusion_probability")
+    return None if np.isnan(probabilities).any() or (probabilities <= 0).any() else 1 / probabilities
+
+
 def scored(cell: pa.Table, metric: str) -> pa.Table:
     """The rows that have a score by that metric."""
     return cell.filter((pc.field("status") == Status.OK.value) & pc.field(metric).is_valid())
 
 
 def _cell_numbers(cell: pa.Table, metric: str, rng: np.random.Generator) -> dict[str, Any]:
-    rows = scored(cell, metric)
-    scores, nulls = floats(rows, metric), floats(cell, f"null_{metric}")
-    whole = summary(scores, rng, floats(rows, "firing_frequency"))
-    null = summary(nulls[~np.isnan(nulls)], rng)
-    gain = lift(scores, floats(rows, f"null_{metric}"), rng)
+    rows, with_null = scored(cell, metric), cell.filter(pc.field(f"null_{metric}").is_valid())
+    scores = floats(rows, metric)
+    whole = summary(scores, rng, floats(rows, "firing_frequency"), weights(rows))
+    null = summary(floats(with_null, f"null_{metric}"), rng, weights=weights(with_null))
+    gain = lift(scores, floats(rows, f"null_{metric}"), rng, weights(rows))
     return {
         **{name: getattr(whole, name) for name in whole.__dataclass_fields__},
         "n_asked": len(cell),
@@ -108,17 +97,7 @@ def _cell_numbers(cell: pa.Table, metric: str, rng: np.random.Generator) -> dict
     }
 
 
-def _pairs(grid: Grid) -> Iterator[tuple[str, str, str]]:
-    for explainer in grid.explainers:
-        for sae_a, sae_b in combinations(grid.saes, 2):
-            yield explainer, sae_a, sae_b
-
-
-def _pair_row(
-    grid: Grid, latents: pa.Table, scorer: str, metric: str, contrast: str, explainer: str, sae_a: str, sae_b: str
-) -> dict[str, Any]:
-    named = {"scorer": scorer, "metric": metric_name(metric, contrast), "explainer": explainer, "sae_a": sae_a, "sae_b": sae_b}
-    a, b = (floats(scored(of_cell(latents, sae, explainer, scorer), metric), metric) for sae in (sae_a, sae_b))
-    apart = difference(a, b, rng_for(grid.seed, "pair " + " ".join(named.values())))
-    numbers = {name: getattr(apart, name) for name in apart.__dataclass_fields__}
-    return {**named, **numbers, "smallest_detectable": smallest_detectable(a, b)}
+def _explained(grid: Grid) -> Iterator[tuple[str, str]]:
+    """Explainers with the scorers of their explanations, then what is scored without one."""
+    for explainer in (*grid.explainers, NO_EXPLAINER):
+        yield from ((explainer, scorer) for scorer in grid.scorers if explainer in grid.explainers_of(scorer))

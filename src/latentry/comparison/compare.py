@@ -5,23 +5,30 @@ What the `compare` stage calls; `summary.py` then writes the numbers that stand 
 
 import pyarrow as pa
 
-from latentry.comparison.cells import CELLS_TABLE, PAIRS_TABLE, cells_table, pairs_table
+from latentry.comparison.cells import CELLS_TABLE, cells_table, headlines
+from latentry.comparison.correlations import CORRELATIONS_TABLE, correlations_table
 from latentry.comparison.explainer_pairs import EXPLAINER_PAIRS_TABLE, explainer_pairs_table
 from latentry.comparison.grid import Grid
+from latentry.comparison.judges import JUDGES_TABLE, judges_table
+from latentry.comparison.matches import Decoders, match_tables
+from latentry.comparison.sae_pairs import PAIRS_TABLE, pairs_table
 from latentry.comparison.tables import LATENTS_TABLE, SAES_TABLE, contrast_sources, latents_table, saes_table
 
 
-def compare(grid: Grid) -> dict[str, pa.Table]:
+def compare(grid: Grid, decoders: Decoders) -> dict[str, pa.Table]:
     """The tables of the comparison, by file name. Missing cells are shown as such, and the others compared.
 
     Raises:
         ContractError: a folder that is there is damaged, of another version, or cannot be compared with the others.
     """
-    latents, contrasts = latents_table(grid), contrast_sources(grid)
+    latents, contrasts, saes = latents_table(grid), contrast_sources(grid), saes_table(grid)
     return {
         LATENTS_TABLE: latents,
-        SAES_TABLE: saes_table(grid),
+        SAES_TABLE: saes,
         CELLS_TABLE: cells_table(grid, latents, contrasts),
         PAIRS_TABLE: pairs_table(grid, latents, contrasts),
         EXPLAINER_PAIRS_TABLE: explainer_pairs_table(grid, latents, contrasts),
+        CORRELATIONS_TABLE: correlations_table(latents, grid.saes, grid.explainers, headlines(latents, list(grid.scorers)), grid.seed),
+        JUDGES_TABLE: judges_table(grid),
+        **match_tables(grid, latents, saes, contrasts, decoders),
     }

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from latentry.metric_kinds import reported_name
+from latentry.records import NO_EXPLAINER
 from latentry.store import MANIFEST
 
 
@@ -19,6 +21,14 @@ class AskedScorer:
     """The contrast it is asked to use; stands in the metric's name where no score says it."""
     max_latents: int | None
     """How many latents it was asked for, the first by rank; None for all."""
+    reads_explanations: bool = True
+    """Whether it scores explanations, or the latents themselves, once each."""
+    class_ratio: tuple[int, int] = (1, 1)
+    """Activating examples and contrasts beside each other, as designed and reduced."""
+    is_adaptive: bool = False
+    """Whether it stops judging a latent early."""
+    question: str | None = None
+    """Digest of all that it asks but for whom: scorers of one question are two judges of the same. None where it asks no judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +40,17 @@ class Grid:
     saes: tuple[str, ...]
     explainers: tuple[str, ...]
     scorers: Mapping[str, AskedScorer]
+    force: bool = False
+    """Whether SAEs that were scored under unlike settings are compared all the same."""
+
+    def explainers_of(self, scorer: str) -> tuple[str, ...]:
+        """The explainers whose explanations a scorer scores; `none` where it reads none."""
+        return self.explainers if self.scorers[scorer].reads_explanations else (NO_EXPLAINER,)
+
+    def metric_name(self, scorer: str, kind: str, contrast_source: str) -> str:
+        """A kind of number as it is reported of one scorer."""
+        asked = self.scorers[scorer]
+        return reported_name(kind, contrast_source, asked.class_ratio, adaptive=asked.is_adaptive)
 
     def sae(self, sae: str) -> Path:
         """Folder of one SAE."""

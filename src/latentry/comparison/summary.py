@@ -14,6 +14,7 @@ from latentry.atomic import write_atomic
 from latentry.comparison.cells import CELLS_TABLE
 from latentry.comparison.tables import SAES_TABLE
 from latentry.contracts import COMPARISON
+from latentry.metric_kinds import kind_of
 from latentry.plot_rows import headline_rows, sae_rows, score_rows, training_rows
 from latentry.store import read_table
 
@@ -32,12 +33,18 @@ def write_metrics(comparison: Path, trained: Path, metrics: Path) -> None:
 
 
 def summary_of(cells: pa.Table, saes: pa.Table) -> dict[str, Any]:
-    """{sae: {quality: {...}, scores: {explainer: {scorer: {score, lift}}}}}; a number that is not known is left out."""
+    """{sae: {quality: {...}, scores: {explainer: {scorer: {score, lift}}}}}; a number that is not known is left out.
+
+    The score is the headline; where that is another number, the balanced accuracy stands beside it.
+    """
     whole: dict[str, Any] = {}
+    decided = (row for row in cells.to_pylist() if not row["headline"] and kind_of(row["metric"]) == "balanced_accuracy")
+    beside = {(row["sae"], row["explainer"], row["scorer"]): row["mean"] for row in decided}
     for row in saes.to_pylist():
         whole[row["sae"]] = {"quality": _rounded({name: row[name] for name in _QUALITY}), "scores": {}}
     for row in headline_rows(cells):
-        shown = _rounded({"score": row["mean"], "lift": row["lift"]})
+        key = row["sae"], row["explainer"], row["scorer"]
+        shown = _rounded({"score": row["mean"], "lift": row["lift"], "balanced_accuracy": beside.get(key)})
         if shown:
             whole[row["sae"]]["scores"].setdefault(row["explainer"], {})[row["scorer"]] = shown
     return whole

@@ -4,6 +4,8 @@ Every latent asked for has its row, with a status where it has no score. What is
 """
 
 import json
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +14,8 @@ import pyarrow.compute as pc
 from latentry.comparison.grid import AskedScorer, Grid, is_complete
 from latentry.contracts import COMPARISON, EXAMPLES, EXPLANATIONS, SAE, SCORES
 from latentry.errors import ContractError
-from latentry.records import Status
+from latentry.metric_kinds import COLUMNS, METRIC_KINDS
+from latentry.records import NO_EXPLAINER, Status
 from latentry.store import read_manifest, read_table
 
 LATENTS_TABLE = "latents.parquet"
@@ -20,7 +23,6 @@ SAES_TABLE = "saes.parquet"
 
 _KEYS = ("explainer", "latent")
 _STATUSES = ("status", "explanation_status")
-_METRICS = [f"{metric}{end}" for metric in ("auroc", "balanced_accuracy") for end in ("", "_low", "_high")]
 
 
 def saes_table(grid: Grid) -> pa.Table:
@@ -75,20 +77,55 @@ def _contrast_source(grid: Grid, scorer: str) -> str:
 
 
 def _is_there(grid: Grid, sae: str, scorer: str) -> bool:
-    return all(is_complete(folder) for folder in (grid.examples(sae), grid.explanations(sae), grid.scores(sae, scorer)))
+    needed = [grid.examples(sae), grid.scores(sae, scorer)]
+    needed += [grid.explanations(sae)] if grid.scorers[scorer].reads_explanations else []
+    return all(is_complete(folder) for folder in needed)
 
 
 def _cell_rows(grid: Grid, sae: str, scorer: str, asked: AskedScorer) -> pa.Table:
-    latents = read_table(grid.examples(sae), EXAMPLES, "latents.parquet", ["latent", "rank", "firing_frequency"])
-    explanations = read_table(grid.explanations(sae), EXPLANATIONS, "explanations.parquet", ["latent", "explainer", "text", "status"])
-    explanations = explanations.rename_columns(["latent", "explainer", "explanation", "explanation_status"])
-    scores = read_table(grid.scores(sae, scorer), SCORES, "scores.parquet", [*_KEYS, "null", "status", *_METRICS])
-    nulls = scores.filter(pc.field("null") & (pc.field("status") == Status.OK.value)).select([*_KEYS, "auroc", "balanced_accuracy"])
-    nulls = nulls.rename_columns([*_KEYS, "null_auroc", "null_balanced_accuracy"])
+    columns = ["latent", "rank", "firing_frequency", "stratum", "inclusion_probability", "status"]
+    latents = read_table(grid.examples(sae), EXAMPLES, "latents.parquet", columns).rename_columns([*columns[:-1], "latent_status"])
+    scores = read_table(grid.scores(sae, scorer), SCORES, "scores.parquet", [*_KEYS, "null", "status", *COLUMNS])
+    nulls = scores.filter(pc.field("null") & (pc.field("status") == Status.OK.value)).select([*_KEYS, *METRIC_KINDS])
+    nulls = nulls.rename_columns([*_KEYS, *(f"null_{name}" for name in METRIC_KINDS)])
+    explanations = _explanations(grid, sae) if asked.reads_explanations else _no_explanations(latents)
     rows = explanations.join(latents, "latent").join(scores.filter(~pc.field("null")), list(_KEYS)).join(nulls, list(_KEYS))
-    rows = _asked_rows(rows.filter(pc.field("explainer").isin(list(grid.explainers))), asked)
+    rows = _asked_rows(rows.filter(pc.field("explainer").isin(list(grid.explainers_of(scorer)))), asked)
+    rows = _of_this_cell(rows, latents)
     rows = rows.append_column("sae", pa.repeat(sae, len(rows))).append_column("scorer", pa.repeat(scorer, len(rows)))
     return rows.sort_by([("explainer", "ascending"), ("latent", "ascending")])
+
+
+def _explanations(grid: Grid, sae: str) -> pa.Table:
+    table = read_table(grid.explanations(sae), EXPLANATIONS, "explanations.parquet", ["latent", "explainer", "text", "status"])
+    return table.rename_columns(["latent", "explainer", "explanation", "explanation_status"])
+
+
+def _no_explanations(latents: pa.Table) -> pa.Table:
+    """A row per latent for what is scored without a text; the latent's own status stands for the explanation's."""
+    texts, n = pa.nulls(len(latents), pa.string()), len(latents)
+    explainers = pa.repeat(NO_EXPLAINER, n)
+    columns = {"latent": latents["latent"], "explainer": explainers, "explanation": texts, "explanation_status": latents["latent_status"]}
+    return pa.table(columns)
+
+
+def _of_this_cell(rows: pa.Table, latents: pa.Table) -> pa.Table:
+    """The same with each latent's probability of being in its cell, which may hold only the head of the SAE's sample."""
+    in_sample = Counter(row["stratum"] for row in latents.select(["stratum", "latent_status"]).to_pylist() if _is_ok(row))
+    about = rows.select(["explainer", "stratum", "latent_status", "inclusion_probability"]).to_pylist()
+    in_cell = Counter((row["explainer"], row["stratum"]) for row in about if _is_ok(row))
+    probabilities = [
+        row["inclusion_probability"] * in_cell[row["explainer"], row["stratum"]] / in_sample[row["stratum"]]
+        if row["inclusion_probability"] is not None and _is_ok(row)
+        else row["inclusion_probability"]
+        for row in about
+    ]
+    place = rows.column_names.index("inclusion_probability")
+    return rows.set_column(place, "inclusion_probability", pa.array(probabilities, pa.float64()))
+
+
+def _is_ok(row: Mapping[str, Any]) -> bool:
+    return row["latent_status"] == Status.OK.value
 
 
 def _asked_rows(rows: pa.Table, asked: AskedScorer) -> pa.Table:

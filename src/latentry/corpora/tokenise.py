@@ -15,6 +15,7 @@ import numpy as np
 from latentry.errors import CorpusError
 from latentry.records import Document
 from latentry.sections import TokenSettings
+from latentry.store import digest_of
 
 BATCH_DOCUMENTS = 64
 BATCH_CHARACTERS = 1 << 20
@@ -52,6 +53,11 @@ def load_tokenizer(folder: Path) -> Any:
     if not tokenizer.is_fast:
         raise CorpusError(f"{folder}: its tokenizer gives no character offsets; {wanted}")
     return tokenizer
+
+
+def vocabulary_digest(tokenizer: Any) -> str:
+    """Digest of all tokens with their ids: two tokenizers of one digest mean the same by an id."""
+    return digest_of(sorted(tokenizer.get_vocab().items()))
 
 
 def layout_of(tokenizer: Any, settings: TokenSettings) -> Layout:

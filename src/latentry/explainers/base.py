@@ -1,10 +1,11 @@
 """What every explainer is given and gives: one latent's explain split in, one explanation out, whatever its status."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from latentry.records import Example, Explanation, Kind, Split, Status
+from latentry.scorers.passages import Mode, Steered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,10 @@ class Promoted:
     less: tuple[str, ...] = ()
 
 
+def _no_prompts(_latents: Sequence[int], _kl: float, _mode: Mode) -> Iterable[tuple[int, Steered]]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaeFacts:
     """What an explainer may know of the SAE beside the examples."""
@@ -42,6 +47,8 @@ class SaeFacts:
     """Number of latents; None where params do not say."""
     promoted: Callable[[], Mapping[int, Promoted]]
     """Reads the promoted tokens of the latents asked for."""
+    steered: Callable[[Sequence[int], float, Mode], Iterable[tuple[int, Steered]]] = _no_prompts
+    """What the subject says with each of some latents steered to a KL, or ablated: those that have prompts, one after another."""
 
 
 class Explainer(Protocol):

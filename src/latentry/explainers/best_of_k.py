@@ -118,6 +118,9 @@ class _Sampled:
     def fits(self, messages: Sequence[Message], max_tokens: int, /) -> bool:
         return self._ask.fits(messages, max_tokens)
 
+    def gradable(self, texts: Sequence[str], /) -> tuple[str, ...]:
+        return self._ask.gradable(texts)
+
 
 _Judged = Mapping[tuple[int, str], Sequence[Judgment]]
 

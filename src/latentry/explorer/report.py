@@ -17,11 +17,10 @@ import pyarrow as pa
 from latentry import plots
 from latentry.atomic import write_atomic
 from latentry.explorer import samples
-from latentry.plot_rows import column_of, latent_rows, sae_rows, score_rows
+from latentry.metric_kinds import METRIC_KINDS, chance_of, context_of, kind_of
+from latentry.plot_rows import latent_rows, sae_rows, score_rows
 from latentry.store import manifest_digest
 
-_CHANCE = {"auroc": 0.5, "balanced_accuracy": 0.5}
-_METRIC_NAMES = {"auroc": "AUROC", "balanced_accuracy": "balanced accuracy"}
 _PER_SAE = 6
 """Latents shown of each SAE: the head of the seeded sample, so the ones that the dearest judge scored too."""
 
@@ -60,6 +59,9 @@ def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping
             scorers=_scorers(rows),
             pairs=tables["pairs.parquet"].to_pylist(),
             explainer_pairs=tables["explainer_pairs.parquet"].to_pylist(),
+            overlaps=tables["overlaps.parquet"].to_pylist(),
+            shared_pairs=[row for row in tables["shared_pairs.parquet"].to_pylist() if row["n"]],
+            judges=tables["judges.parquet"].to_pylist(),
             charts=_charts(saes, cells, latents),
             samples=[samples.sae_sample(data, sae, latents, rows, per_sae) for sae in names],
             digests=_digests(data, names),
@@ -103,9 +105,10 @@ def _scorers(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "metric": _METRIC_NAMES[column_of(cell["metric"])],
-            "contrast": cell["contrast_source"],
-            "chance": _CHANCE.get(column_of(cell["metric"])),
+            "metric": METRIC_KINDS[kind_of(cell["metric"])].title,
+            "unit": METRIC_KINDS[kind_of(cell["metric"])].unit,
+            "context": context_of(cell["metric"]),
+            "chance": chance_of(cell["metric"]),
         }
         for name, cell in heads.items()
     ]

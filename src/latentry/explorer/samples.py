@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from latentry import contracts
-from latentry.plot_rows import column_of
+from latentry.metric_kinds import kind_of
 from latentry.store import read_table
 
 LEVELS = 10
@@ -57,7 +57,7 @@ def sae_sample(data: Path, sae: str, latents: pa.Table, cells: Sequence[Mapping[
     rows = scored.filter(pc.field("latent").isin(numbers)).to_pylist()
     windows = _windows(data / "examples" / sae, numbers)
     tokens = _top_tokens(data / "latents" / sae, numbers)
-    metrics = {cell["scorer"]: column_of(cell["metric"]) for cell in cells if cell["headline"]}
+    metrics = {cell["scorer"]: kind_of(cell["metric"]) for cell in cells if cell["headline"]}
     return {
         "sae": sae,
         "n_asked": len(asked),

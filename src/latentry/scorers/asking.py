@@ -121,14 +121,17 @@ def judged_in_lists(
     examples_per_prompt: int,
     max_tokens: int,
     seed: int,
+    part: int = 0,
 ) -> list[Judgment]:
     """Several windows per request, in an order drawn per latent; what is left over makes a shorter last prompt.
 
-    Where so many do not fit into the judge's context, it is asked about fewer at once.
+    Where so many do not fit into the judge's context, it is asked about fewer at once. Where an item's cases come in
+    several parts, each part has an order of its own.
     """
+    purpose = f"order in prompts {part}" if part else "order in prompts"
     groups: list[tuple[Item, list[Case]]] = []
     for item, of_item in zip(items, cases, strict=True):
-        order = rng_for(seed, "order in prompts", item.latent).permutation(len(of_item))
+        order = rng_for(seed, purpose, item.latent).permutation(len(of_item))
         mixed = [of_item[i] for i in order]
         for i in range(0, len(mixed), examples_per_prompt):
             parts = _fitting(mixed[i : i + examples_per_prompt], lambda group, item=item: ask.fits(prompt(item, group), max_tokens))
@@ -175,6 +178,8 @@ def judgment(
     *,
     says: bool | None = None,
     confidence: float | None = None,
+    value: float | None = None,
+    levels: tuple[float, ...] = (),
     status: Status = Status.OK,
     detail: str = "",
 ) -> Judgment:
@@ -190,4 +195,6 @@ def judgment(
         status=status,
         detail=detail,
         reply_key=(reply.key or None) if reply else None,
+        value=value,
+        levels=levels,
     )

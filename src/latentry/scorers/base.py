@@ -1,17 +1,25 @@
-"""What every scorer is given and gives: items (one explanation with held-out examples) in, judgments out.
+"""What every scorer is given and gives: items (one explanation with held-out examples) in, judgments and scores out.
 
-Also the null: each explanation judged on another latent's examples. Numbers are made of judgments in `metrics.py`.
+Also the null: each explanation judged on another latent's examples. Numbers are made of judgments by `metrics.py`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from latentry.clients.base import Ask
+from latentry.metrics import LatentScore
 from latentry.randomness import rng_for
-from latentry.records import Example, Explanation, Judgment, Kind, Split, Status
+from latentry.records import NO_EXPLAINER, Example, Explanation, Judgment, Kind, Split, Status
 from latentry.scorers.matching import completed
+from latentry.scorers.passages import Mode, Steered
+
+if TYPE_CHECKING:
+    from latentry.embeddings import Embedder
 
 WRONG_POSITION = "wrong-position"
 """The contrast that fuzzing makes itself, of activating windows with silent tokens marked."""
@@ -35,16 +43,41 @@ class Item:
     """Activating ones and those of every contrast, each kind in the order of `rank`."""
     partner: int | None = None
     """Whose explanation the text is; None when it is the latent's own."""
+    window_fraction: float | None = None
+    """Share of all windows of the corpus in which the latent fires; None where it is not known."""
+    class_ratio: tuple[int, int] = (1, 1)
+    """Activating examples and contrasts that it was designed to have: see `ScorerConfig.class_ratio`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerInputs:
+    """All that a scorer may be built from. What is behind a function is loaded when it is called, and not before."""
+
+    seed: int
+    ask: Callable[[str], Ask]
+    """A client by its name under `clients`."""
+    embedder: Callable[[str], Embedder]
+    """An embedding model by its name under `models`."""
+    explain_split: Callable[[], Mapping[int, Sequence[Example]]]
+    """Every latent's windows that explainers saw, for scorers that need no explanation."""
+    steered: Callable[[Sequence[int], float, Mode], Iterable[tuple[int, Steered]]]
+    """What the subject says with each of some latents steered to a KL, or ablated: those that have prompts, one after another."""
+    fired: Callable[[Sequence[str], int], Sequence[frozenset[int]]]
+    """The latents that fire at an unmasked token of each text, of which the first so many tokens are read."""
 
 
 class Scorer(Protocol):
-    """One way to judge explanations."""
+    """One way to judge explanations, or the latents themselves."""
 
     contrast: str
-    """The entry of `examples.contrasts` it uses, or `wrong-position`."""
+    """The entry of `examples.contrasts` it uses, or `wrong-position`; empty where it sets nothing against activating examples."""
 
     def judge(self, items: Sequence[Item]) -> list[Judgment]:
-        """One judgment per item and held-out example used, failed ones included."""
+        """One judgment per item and held-out example used (or prompt, trial, text), failed ones included."""
+        ...
+
+    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
+        """The score of one item from its judgments, in any order."""
         ...
 
 
@@ -122,6 +155,8 @@ def items_for(
     seed: int,
     null_latents: int | None = None,
     excluded: Mapping[int, Collection[int]] | None = None,
+    window_fractions: Mapping[int, float] | None = None,
+    class_ratio: tuple[int, int] = (1, 1),
 ) -> list[Item]:
     """What there is to judge: every readable explanation on its latent's examples, then the nulls.
 
@@ -138,10 +173,28 @@ def items_for(
         }
         known = [latent for latent in ranked if latent in texts and held_out.get(latent)]
         partner = derangement({latent: texts[latent] for latent in known}, seed=seed, excluded=excluded)
-        items += [_item(latent, explainer, texts[latent], held_out[latent], None) for latent in known]
+        fractions = window_fractions or {}
+        items += [_item(latent, explainer, texts[latent], held_out[latent], None, fractions.get(latent), class_ratio) for latent in known]
         for latent in [latent for latent in known if latent in partner][:null_latents]:
-            items.append(_item(latent, explainer, texts[partner[latent]], held_out[latent], partner[latent]))
+            text, fraction = texts[partner[latent]], fractions.get(latent)
+            items.append(_item(latent, explainer, text, held_out[latent], partner[latent], fraction, class_ratio))
     return items
+
+
+def unexplained_items(
+    held_out: Mapping[int, Sequence[Example]],
+    *,
+    ranked: Sequence[int],
+    seed: int,
+    null_latents: int | None = None,
+    class_ratio: tuple[int, int] = (1, 1),
+) -> list[Item]:
+    """What there is to judge for a scorer that reads no explanation: the latents, then nulls (another latent as `partner`)."""
+    known = [latent for latent in ranked if held_out.get(latent)]
+    partner = derangement({latent: str(latent) for latent in known}, seed=seed)
+    items = [_item(latent, NO_EXPLAINER, "", held_out[latent], None, None, class_ratio) for latent in known]
+    nulls = [latent for latent in known if latent in partner][:null_latents]
+    return items + [_item(latent, NO_EXPLAINER, "", held_out[latent], partner[latent], None, class_ratio) for latent in nulls]
 
 
 def suppliers(examples: Mapping[int, Sequence[Example]], contrast: str) -> dict[int, set[int]]:
@@ -152,9 +205,26 @@ def suppliers(examples: Mapping[int, Sequence[Example]], contrast: str) -> dict[
     }
 
 
-def _item(latent: int, explainer: str, text: str, examples: Sequence[Example], partner: int | None) -> Item:
+def _item(
+    latent: int,
+    explainer: str,
+    text: str,
+    examples: Sequence[Example],
+    partner: int | None,
+    window_fraction: float | None,
+    class_ratio: tuple[int, int],
+) -> Item:
     seen = [example for example in examples if example.split is not Split.HELD_OUT]
     if seen:
         raise ValueError(f"latent {latent}: example {seen[0].example_id} is of the explain split; scorers are given held-out ones only")
     ordered = tuple(sorted(examples, key=lambda example: (example.kind, example.contrast, example.rank)))
-    return Item(latent=latent, explainer=explainer, null=partner is not None, text=text, examples=ordered, partner=partner)
+    return Item(
+        latent=latent,
+        explainer=explainer,
+        null=partner is not None,
+        text=text,
+        examples=ordered,
+        partner=partner,
+        window_fraction=window_fraction,
+        class_ratio=class_ratio,
+    )

@@ -1,16 +1,20 @@
 """Detection: the judge sees unmarked held-out windows and says which fit the explanation (Paulo et al. 2025)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from latentry.clients.base import Ask
+from latentry.metrics import LatentScore
 from latentry.prompts import neutral
 from latentry.records import Judgment, Kind, Message
 from latentry.registry import ScorerConfig
+from latentry.scorers.adaptive import Adaptive, judged_by_rounds, marked_if_stopped
 from latentry.scorers.asking import Case, judged_in_lists, judged_singly
-from latentry.scorers.base import Item, used_examples
+from latentry.scorers.base import Item, ScorerInputs, used_examples
+from latentry.scorers.told_apart import told_apart
 
 SYSTEM = (
     "You check descriptions of text patterns. You are given a description and a short piece of text. Answer Yes if"
@@ -62,11 +66,18 @@ class Config(ScorerConfig):
     """Windows per prompt, of `list` only. More is cheaper, and lets windows inform each other."""
     max_tokens: Annotated[int, Field(ge=1)] = 200
     """Largest reply, in tokens, of `list` only."""
+    adaptive: Adaptive | None = None
+    """Stop judging a latent once its score is known closely enough, such as `{max_width: 0.2}`; none: judge every window."""
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether it stops early."""
+        return self.adaptive is not None
 
 
-def build(config: Config, seed: int, ask: Callable[[str], Ask], embedder: Callable[[str], object]) -> "Detection":  # noqa: ARG001
+def build(config: Config, inputs: ScorerInputs) -> "Detection":
     """The scorer."""
-    return Detection(config, seed, ask(config.client))
+    return Detection(config, inputs.seed, inputs.ask(config.client))
 
 
 class Detection:
@@ -79,6 +90,9 @@ class Detection:
     def judge(self, items: Sequence[Item]) -> list[Judgment]:
         """One judgment per item and window used."""
         cases = [self._cases(item) for item in items]
+        return judged_by_rounds(items, cases, self._judge, self._config.adaptive, self._seed)
+
+    def _judge(self, items: Sequence[Item], cases: Sequence[Sequence[Case]], number: int) -> list[Judgment]:
         if self._config.ask == "single":
             return judged_singly(self._ask, items, cases, single_prompt)
         return judged_in_lists(
@@ -89,6 +103,7 @@ class Detection:
             examples_per_prompt=self._config.examples_per_prompt,
             max_tokens=self._config.max_tokens,
             seed=self._seed,
+            part=number,
         )
 
     def _cases(self, item: Item) -> list[Case]:
@@ -96,6 +111,12 @@ class Detection:
             Case(example_id=example.example_id, is_activating=example.kind is Kind.ACTIVATING, shown=neutral(example.text))
             for example in used_examples(item, self.contrast, self._config.max_examples)
         ]
+
+    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
+        """How well the answers tell activating windows from contrasts."""
+        by_prompt, adaptive = self._config.ask == "list", self._config.is_adaptive
+        score = told_apart(item, judgments, rng, contrast=self.contrast, by_prompt=by_prompt, adaptive=adaptive)
+        return marked_if_stopped(score, judgments, self._cases(item)) if adaptive else score
 
 
 def single_prompt(item: Item, case: Case) -> list[Message]:

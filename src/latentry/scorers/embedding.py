@@ -3,16 +3,17 @@
 The explanation is embedded as a query, the window as a document, with the model's own prompts for these.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from latentry.clients.base import Ask
+from latentry.metrics import LatentScore
 from latentry.records import Judgment, Kind
 from latentry.registry import ScorerConfig
 from latentry.scorers.asking import Case, judgment
-from latentry.scorers.base import Item, used_examples
+from latentry.scorers.base import Item, ScorerInputs, used_examples
+from latentry.scorers.told_apart import told_apart
 
 if TYPE_CHECKING:
     from latentry.embeddings import Embedder
@@ -30,9 +31,9 @@ class Config(ScorerConfig):
     """Entry of `examples.contrasts` that the activating windows are told from; never one chosen by this same model."""
 
 
-def build(config: Config, seed: int, ask: Callable[[str], Ask], embedder: Callable[[str], "Embedder"]) -> "Embedding":  # noqa: ARG001
+def build(config: Config, inputs: ScorerInputs) -> "Embedding":
     """The scorer."""
-    return Embedding(config, embedder(config.model))
+    return Embedding(config, inputs.embedder(config.model))
 
 
 class Embedding:
@@ -57,6 +58,10 @@ class Embedding:
                 case = Case(example_id=example.example_id, is_activating=example.kind is Kind.ACTIVATING, shown=example.text)
                 judgments.append(judgment(item, case, None, confidence=cosine))
         return judgments
+
+    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
+        """How well the answers tell activating windows from contrasts."""
+        return told_apart(item, judgments, rng, contrast=self.contrast)
 
 
 def _numbered(texts: Iterable[str]) -> dict[str, int]:

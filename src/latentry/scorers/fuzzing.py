@@ -5,18 +5,22 @@ Owns the marks of its contrasts (`silent_marks`): copied from a window in which 
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from latentry.clients.base import Ask
+from latentry.metrics import LatentScore
 from latentry.prompts import CLOSE, OPEN, marked, marked_stretches, neutral
 from latentry.randomness import rng_for
 from latentry.records import Example, Judgment, Message
 from latentry.registry import ScorerConfig
+from latentry.scorers.adaptive import Adaptive, judged_by_rounds, marked_if_stopped
 from latentry.scorers.asking import Case, judged_in_lists, judged_singly
-from latentry.scorers.base import WRONG_POSITION, Item, activating, contrasts
+from latentry.scorers.base import WRONG_POSITION, Item, ScorerInputs, activating, contrasts
+from latentry.scorers.told_apart import told_apart
 
 SYSTEM = (
     "You check descriptions of marked words. You are given a description and a short piece of text in which some words"
@@ -67,14 +71,25 @@ class Config(ScorerConfig):
     """Windows per prompt, of `list` only. More is cheaper, and lets windows inform each other."""
     max_tokens: Annotated[int, Field(ge=1)] = 200
     """Largest reply, in tokens, of `list` only."""
+    adaptive: Adaptive | None = None
+    """Stop judging a latent once its score is known closely enough, such as `{max_width: 0.2}`; none: judge every window."""
     max_examples: Annotated[int, Field(ge=1)] | None = None
     """Windows of each kind per latent, the first by rank; none: all. Under `wrong-position` at most half of the
     activating windows are positives, since the contrasts are made of the others."""
 
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether it stops early."""
+        return self.adaptive is not None
 
-def build(config: Config, seed: int, ask: Callable[[str], Ask], embedder: Callable[[str], object]) -> "Fuzzing":  # noqa: ARG001
+    def class_ratio(self, n_activating: int, n_contrast: int) -> tuple[int, int]:
+        """One to one under `wrong-position`, where as many contrasts are made as there are positives."""
+        return (1, 1) if self.contrast == WRONG_POSITION else super().class_ratio(n_activating, n_contrast)
+
+
+def build(config: Config, inputs: ScorerInputs) -> "Fuzzing":
     """The scorer."""
-    return Fuzzing(config, seed, ask(config.client))
+    return Fuzzing(config, inputs.seed, inputs.ask(config.client))
 
 
 class Fuzzing:
@@ -86,7 +101,13 @@ class Fuzzing:
 
     def judge(self, items: Sequence[Item]) -> list[Judgment]:
         """One judgment per item and window used; a contrast without room for marks has none (a shortfall)."""
-        cases = [fuzzed_cases(item, self.contrast, self._config.max_examples, self._seed) for item in items]
+        cases = [self._cases(item) for item in items]
+        return judged_by_rounds(items, cases, self._judge, self._config.adaptive, self._seed)
+
+    def _cases(self, item: Item) -> list[Case]:
+        return fuzzed_cases(item, self.contrast, self._config.max_examples, self._seed)
+
+    def _judge(self, items: Sequence[Item], cases: Sequence[Sequence[Case]], number: int) -> list[Judgment]:
         if self._config.ask == "single":
             return judged_singly(self._ask, items, cases, single_prompt)
         return judged_in_lists(
@@ -97,7 +118,14 @@ class Fuzzing:
             examples_per_prompt=self._config.examples_per_prompt,
             max_tokens=self._config.max_tokens,
             seed=self._seed,
+            part=number,
         )
+
+    def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
+        """How well the answers tell activating windows from contrasts."""
+        by_prompt, adaptive = self._config.ask == "list", self._config.is_adaptive
+        score = told_apart(item, judgments, rng, contrast=self.contrast, by_prompt=by_prompt, adaptive=adaptive)
+        return marked_if_stopped(score, judgments, self._cases(item)) if adaptive else score
 
 
 def fuzzed_cases(item: Item, contrast: str, max_examples: int | None, seed: int) -> list[Case]:

@@ -46,6 +46,11 @@ class Subject:
         self.hookpoints = {point.name: point for point in hookpoints}
 
     @property
+    def model(self) -> Any:
+        """The transformers model, for what runs it token by token (`steering.py`)."""
+        return self._model
+
+    @property
     def attention_implementation(self) -> str:
         """Such as `sdpa`; recorded with the activations."""
         return str(self._config._attn_implementation)
@@ -98,7 +103,7 @@ class Subject:
     ) -> Float[Tensor, "context position_less_1"]:
         """Loss in nats of each token after the first, optionally with the activations of one hookpoint replaced."""
         ids = self._ids(tokens)
-        with self._patched(replace, ids.shape):
+        with self.patched(replace, ids.shape):
             logits = self._model(input_ids=ids, use_cache=False).logits
         losses = nn.functional.cross_entropy(logits[:, :-1].float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         return losses.view(ids.shape[0], -1)
@@ -133,7 +138,8 @@ class Subject:
                 hooks.enter_context(hooked(self._modules[point.module], point.side, partial(keep, point)))
             return hooks.pop_all()
 
-    def _patched(self, replace: tuple[str, Replace] | None, shape: torch.Size) -> AbstractContextManager[None]:
+    def patched(self, replace: tuple[str, Replace] | None, shape: torch.Size) -> AbstractContextManager[None]:
+        """Within the block, activations of a hookpoint are replaced in every pass over ids of that shape; None: nothing is."""
         if replace is None:
             return nullcontext()
         name, function = replace

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from latentry import contracts
-from latentry.plot_rows import column_of, latent_rows, training_rows
+from latentry.metric_kinds import kind_of
+from latentry.plot_rows import latent_rows, training_rows
 from latentry.store import read_table
 from latentry.tracking import identity
 from latentry.tracking.artifacts import write_cell_files, write_comparison_files
@@ -167,7 +168,7 @@ def _cell_record(results: Results, study: Study, pair: tuple[str, str], comparis
 
 def headline_columns(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Each scorer's headline metric as the column of the latents' table."""
-    return {row["scorer"]: column_of(row["metric"]) for row in cells if row["headline"]}
+    return {row["scorer"]: kind_of(row["metric"]) for row in cells if row["headline"]}
 
 
 def _params(row: Mapping[str, Any], study: Study) -> dict[str, str]:

@@ -216,6 +216,46 @@ def test_a_continuation_has_the_log_probabilities_of_a_plain_forward_its_first_t
         assert (reply.status, reply.prompt_tokens, reply.reply_tokens) == (Status.OK, len(prompt) + len(further), 0)
 
 
+SLOTTED = [
+    asked("a window " * n, slots=("the\t", "?\nold\t", "?\nsea\t")[:m], alternatives=("0", "1", "07", "9")) for n, m in ((1, 3), (4, 1))
+]
+SLOTTED += [asked("an explanation that two share: " + end, slots=("a\t", "?\nbc\t"), alternatives=("0", "9")) for end in ("one", "three")]
+
+
+@torch.inference_mode()
+def test_slots_have_the_log_probabilities_of_a_plain_forward_over_the_whole_text(folder):
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    client = client_of(folder)
+    mixed = [*SLOTTED, *CONTINUED, *GRADED]
+    client.batches(mixed, len(mixed))
+    for reply, one in zip(client.answer(mixed), SLOTTED, strict=False):
+        row = plain_prompt(folder, one)[0].tolist()
+        assert len(reply.slots) == len(one.slots)
+        for found, text in zip(reply.slots, one.slots, strict=True):
+            row += tokenizer.encode(text, add_special_tokens=False)
+            logprobs = model(torch.tensor([row])).logits[0, -1].log_softmax(-1)
+            first = {level: tokenizer.encode(level)[0] for level in found}
+            assert dict(found) == pytest.approx({level: float(logprobs[token]) for level, token in first.items()}, abs=CLOSE)
+        assert set(found) == set(one.alternatives) - {"07"}  # its first token is that of "0"
+        assert (reply.status, reply.prompt_tokens, reply.reply_tokens) == (Status.OK, len(row), 0)
+
+
+def test_slots_come_back_from_the_store_as_they_went_in(folder, tmp_path):
+    configs = {"judge": Config(kind="transformers", model=folder.name, dtype="float32")}
+    pool = ClientPool(configs, {"judge": Run(batch=2)}, models=folder.parent, store=ReplyStore(tmp_path))
+    ask = pool.asker("judge", "test")
+    first = ask(SLOTTED)
+    assert ask(SLOTTED) == first and all(reply.key for reply in first)
+    fewer = ask([dataclasses.replace(SLOTTED[0], slots=SLOTTED[0].slots[:1])])  # another request, another reply
+    assert [len(reply.slots) for reply in fewer] == [1]
+
+
+def test_only_texts_of_one_token_can_be_graded_in_slots(folder, tmp_path):
+    configs = {"judge": Config(kind="transformers", model=folder.name, dtype="float32")}
+    pool = ClientPool(configs, {"judge": Run(batch=2)}, models=folder.parent, store=ReplyStore(tmp_path))
+    assert pool.asker("judge", "test").gradable(["9", "10", ""]) == ("9",)
+
+
 def test_continuations_change_no_beginning_that_others_use(folder):
     client = client_of(folder)
     mixed = [*GRADED, *CONTINUED]

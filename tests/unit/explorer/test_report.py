@@ -71,7 +71,7 @@ def test_text_of_models_and_corpora_cannot_turn_the_direction_of_the_page(html):
 
 def test_the_page_asks_for_nothing_outside_itself(page, html):
     loaded = [value for _, attrs in page.tags for name, value in attrs.items() if name in ("src", "href", "xlink:href") and value]
-    assert [value for value in loaded if not value.startswith("#")] == []
+    assert {value for value in loaded if not value.startswith("#")} == {"latents.html"}  # a link to the explorer beside it
     assert not re.search(r"@import|url\((?!['\"]?#)", html)
     assert "link" not in [name for name, _ in page.tags]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fakes import Answer, ask_by, failed
+from fakes import Answer, ask_by, failed, scorer_inputs
 from latentry.records import Request, Status
 from latentry.scorers import detection
 from planted_windows import asked, item, window
@@ -18,7 +18,7 @@ def follows(request: Request) -> Answer:
 
 
 def scorer(rule, **settings):
-    return detection.build(detection.Config(kind="detection", client="judge", **settings), 0, lambda _: ask_by(rule), lambda _: None)
+    return detection.build(detection.Config(kind="detection", client="judge", **settings), scorer_inputs(ask=lambda _: ask_by(rule)))
 
 
 def balanced_accuracy(judgments) -> float:

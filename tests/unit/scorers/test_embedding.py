@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fakes import scorer_inputs
 from latentry.records import Status
 from latentry.scorers import embedding
 from planted_windows import item
@@ -27,7 +28,7 @@ class WordEmbedder:
 
 def judged(items):
     embedder = WordEmbedder()
-    scorer = embedding.build(embedding.Config(kind="embedding"), 0, lambda _: None, lambda _: embedder)
+    scorer = embedding.build(embedding.Config(kind="embedding"), scorer_inputs(embedder=lambda _: embedder))
     return scorer.judge(items), embedder
 
 

@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes import Answer, ask_by
+from fakes import Answer, ask_by, scorer_inputs
 from latentry.records import Request
 from latentry.scorers import fuzzing
 from latentry.scorers.base import Item
@@ -24,7 +24,7 @@ def follows(request: Request) -> Answer:
 
 
 def scorer(rule, **settings):
-    return fuzzing.build(fuzzing.Config(kind="fuzzing", client="judge", **settings), 0, lambda _: ask_by(rule), lambda _: None)
+    return fuzzing.build(fuzzing.Config(kind="fuzzing", client="judge", **settings), scorer_inputs(ask=lambda _: ask_by(rule)))
 
 
 def test_true_explanation_separates_and_a_false_one_does_not():
