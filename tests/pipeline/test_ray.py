@@ -24,6 +24,7 @@ def project(request, tmp_path_factory):
     lay_out(folder)
     write(folder, lambda tree: tree["activations"].update(store=request.param))
     write(folder, lambda tree: tree["run"].update(shard_contexts=32, threads=2))
+    write(folder, lambda tree: tree["subject"]["hookpoints"].update({"resid-0-random": {"module": "model.layers.0", "random": {}}}))
     run(folder, "dvc", "repro", "--quiet", "latents")
     return folder
 

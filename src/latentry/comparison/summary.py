@@ -4,6 +4,7 @@ Made from the comparison's tables and the loss curves alone, rounded, and the sa
 """
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from latentry.store import read_table
 
 _QUALITY = ("l0", "fvu", "ce_recovered", "dead_fraction", "width")
 _DIGITS = 4
+_CURVE_POINTS = 100
+"""Points of a SAE's loss curve at most: the file is in git. All are in its `loss.csv`."""
 
 
 def write_metrics(comparison: Path, trained: Path, metrics: Path) -> None:
@@ -29,7 +32,7 @@ def write_metrics(comparison: Path, trained: Path, metrics: Path) -> None:
     _write(metrics / "summary.json", summary_of(cells, saes))
     _write(metrics / "plots" / "scores.json", [_rounded(row) for row in score_rows(cells, saes)])
     _write(metrics / "plots" / "saes.json", [_rounded(row) for row in sae_rows(saes)])
-    _write(metrics / "plots" / "training.json", training_rows(trained, saes))
+    _write_lines(metrics / "plots" / "training.json", _thinned(training_rows(trained, saes)))
 
 
 def summary_of(cells: pa.Table, saes: pa.Table) -> dict[str, Any]:
@@ -50,11 +53,32 @@ def summary_of(cells: pa.Table, saes: pa.Table) -> dict[str, Any]:
     return whole
 
 
+def _thinned(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Every so manieth point of each SAE's curve, its last among them."""
+    kept = []
+    for sae in dict.fromkeys(row["sae"] for row in rows):
+        mine = [row for row in rows if row["sae"] == sae]
+        kept += mine[:: -math.ceil(len(mine) / _CURVE_POINTS)][::-1]
+    return kept
+
+
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     known = {name: value for name, value in row.items() if value is not None}
     return {name: round(value, _DIGITS) if isinstance(value, float) else value for name, value in known.items()}
 
 
 def _write(path: Path, value: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomic(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    _write_text(path, _json(value, indent=1))
+
+
+def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """A row a line: there are many."""
+    _write_text(path, "[" + ",\n".join(_json(row) for row in rows) + "]")
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_atomic(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))

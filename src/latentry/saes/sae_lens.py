@@ -42,7 +42,7 @@ class Config(SaeConfig):
     @field_validator("loss", mode="before")
     @classmethod
     def _by_row(cls, loss: Any) -> Any:
-        if loss in NOT_BY_ROW:
+        if isinstance(loss, str) and loss in NOT_BY_ROW:
             raise ValueError(f"unsupported, for {NOT_BY_ROW[loss]}; allowed are {', '.join(get_args(Loss))}")
         return loss
 

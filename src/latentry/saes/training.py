@@ -22,6 +22,7 @@ from sae_lens.registry import get_sae_training_class
 from sae_lens.saes.sae import SAEMetadata
 from safetensors.torch import save_file
 from torch import Tensor
+from tqdm import tqdm
 
 from latentry.atomic import write_atomic
 from latentry.errors import CorpusError, NumericsError
@@ -165,7 +166,8 @@ def _moments(
     nothing = {"total": torch.zeros(sum(lengths), dtype=torch.float64), "norms": torch.zeros(len(lengths), dtype=torch.float64)}
     sums, so_far = checkpoint.load() or (nothing, {"n": 0, "next": 0})
     total, norms, n, n_kept = sums["total"], sums["norms"], so_far["n"], so_far["n"]
-    for start in range(so_far["next"], len(contexts), READ_CONTEXTS):
+    starts = range(so_far["next"], len(contexts), READ_CONTEXTS)
+    for start in tqdm(starts, desc="mean activation", unit="context", unit_scale=READ_CONTEXTS):
         rows = activations.rows(contexts[start : start + READ_CONTEXTS]).double().cpu()
         total += rows.sum(dim=0)
         norms += torch.stack([part.norm(dim=-1).sum() for part in rows.split(lengths, dim=-1)])

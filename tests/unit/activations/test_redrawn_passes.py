@@ -13,7 +13,7 @@ from latentry.activations.cache import finish
 from latentry.activations.opened import open_activations
 from latentry.contracts import ACTIVATIONS
 from latentry.engines.run import run_job
-from latentry.store import work
+from latentry.store import Work, work
 from latentry.subjects.causal_lm import load_subject
 from latentry.subjects.hooks import Hookpoint, Redrawn
 
@@ -83,3 +83,36 @@ def test_a_pass_has_the_hookpoints_of_its_own_subject_alone_and_so_ends_at_the_d
     shallow = replace(RANDOM[0], module="model.layers.0")
     job = caching({}, hookpoints=(CLEAN[0], shallow, CLEAN[1]))
     assert [one.hookpoints for one in job.passes()] == [CLEAN, (shallow,)]
+
+
+class Dying(Work):
+    """Is killed at its n-th commit, counted over all folders of a run."""
+
+    left = 0
+
+    def write_file(self, name, write, n_bytes=None):
+        if Dying.left == 0:
+            raise KeyboardInterrupt
+        Dying.left -= 1
+        super().write_file(name, write, n_bytes)
+
+
+def test_a_run_killed_in_either_pass_or_between_them_is_finished_with_the_same_bytes(caching, token_set, tmp_path):
+    points = (CLEAN[0], RANDOM[0])
+
+    def run(name: str, dies_after: int) -> dict[str, dict[str, bytes]]:
+        folders = {point.name: tmp_path / name / point.name for point in points}
+        for folder in folders.values():
+            folder.mkdir(parents=True, exist_ok=True)
+        Dying.left = dies_after
+        job = caching({one: Dying(folder, folder, ACTIVATIONS) for one, folder in folders.items()}, hookpoints=points, shard_contexts=6)
+        for one in job.passes():
+            run_job(one, engine="local", workers=None, address=None)
+        finish(job, [], token_set.special, 1.2)
+        return {one: {path.name: path.read_bytes() for path in folder.iterdir()} for one, folder in folders.items()}
+
+    whole = run("whole", 1000)
+    for n in range(2 * (1 + 2 + 1 + 1)):  # in each folder: its description, two shards, its description again, the positions
+        with pytest.raises(KeyboardInterrupt):
+            run(f"killed-{n}", n)
+        assert run(f"killed-{n}", 1000) == whole

@@ -170,6 +170,17 @@ def test_the_training_curves_of_all_saes_stand_in_one_file_of_flat_rows(data, tm
     ]
 
 
+def test_a_long_training_curve_is_thinned_and_keeps_its_end(data, tmp_path):
+    with work(tmp_path / "one", COMPARISON, cell="one", params={}) as making:
+        for table, rows in compare(grid_of(data)).items():
+            making.write_table(table, rows)
+    points = "".join(f"{n},{n},1,1,0,32\n" for n in range(1, 251))
+    (data / "saes" / "topk-1k" / "loss.csv").write_text("step,tokens,loss,mse,sparsity,l0\n" + points)
+    write_metrics(tmp_path / "one", data / "saes", tmp_path / "metrics")
+    tokens = [row["tokens"] for row in json.loads((tmp_path / "metrics/plots/training.json").read_text())]
+    assert tokens == list(range(1, 251, 3))
+
+
 def test_rows_for_plots_hold_every_scored_cell_and_latent(data):
     tables = compare(grid_of(data))
     cells = score_rows(tables["cells.parquet"], tables["saes.parquet"])

@@ -39,6 +39,7 @@ def refusal_of(change: dict) -> str:
             {"loss": "matching_pursuit"},
             "saes.mine.loss: is 'matching_pursuit'; unsupported, for each latent it takes depends on those taken",
         ),
+        ({"loss": ["topk"]}, "saes.mine.loss: is ['topk']"),
         ({"loss": "topj"}, "saes.mine.loss: is 'topj'"),
         (JUMP | {"train": JUMP["train"] | {"sparsity_mode": "quadratic"}}, "saes.mine.train.target_l0: goes with train.sparsity_mode"),
         (JUMP | {"train": JUMP["train"] | {"target_l0": 3}}, "saes.mine.train.target_l0: goes with train.sparsity_mode"),
