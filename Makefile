@@ -13,7 +13,7 @@ export DO_NOT_TRACK := true
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-embedding bench-judging
+.PHONY: help setup repro repro-tiny repro-scorers repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-embedding bench-judging
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -34,6 +34,10 @@ repro: $(INSTALLED) ## Run the example, or what is missing of it, from weights t
 
 repro-tiny: $(INSTALLED) ## The same DAG on a tiny random model, under two minutes, in .cache/tiny
 	@python tests/pipeline/tiny.py .cache/tiny
+
+repro-scorers: $(INSTALLED) ## Every scorer on three latents of one SAE of the example, in .cache/all-scorers
+	@python examples/all-scorers/run.py
+	@echo "done: open .cache/all-scorers/report/index.html"
 
 repro-parallel: $(INSTALLED) ## Run cells side by side: make repro-parallel JOBS=4
 	@latentry check

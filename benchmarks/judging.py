@@ -47,7 +47,7 @@ class Measured:
     total_s: float
     forward_s: float
     calls: int
-    requests: tuple[Request, ...]
+    tokens: "Tokens"
 
 
 class Watched:
@@ -92,7 +92,7 @@ def judged(kind: str, params: Params, items: Sequence[Item], models: Path) -> Me
         calls = len(watched.requests)
         if calls != estimated(kind, params, items, models):
             raise SystemExit(f"{kind}: {calls} distinct requests, estimated {estimated(kind, params, items, models)}")
-        return Measured(total_s=total_s, forward_s=sum(spent), calls=calls, requests=tuple(watched.requests))
+        return Measured(total_s=total_s, forward_s=sum(spent), calls=calls, tokens=tokens_of(pool.client("judge"), list(watched.requests)))
 
 
 def estimated(kind: str, params: Params, items: Sequence[Item], models: Path) -> int:
