@@ -120,7 +120,7 @@ class Intervention:
         return dict(zip(distinct, self._ask(distinct), strict=True)) if distinct else {}
 
     def _judgment(self, one: _Asked, changed: Reply, clean: Reply) -> Judgment:
-        nats = nats_of(changed, clean)
+        nats = nats_of(clean, changed) if self._config.mode == "ablate" else nats_of(changed, clean)
         failed = next((reply for reply in (changed, clean) if reply.status is not Status.OK), None)
         if failed is not None:
             status, detail = failed.status, failed.detail
@@ -128,7 +128,6 @@ class Intervention:
             status, detail = Status.PARSE_ERROR, "no log-probabilities of the explanation's tokens"
         else:
             status, detail = Status.OK, f"{one.steered.change}, explanation of {len(changed.continuation)} tokens"
-            nats = -nats if self._config.mode == "ablate" else nats
         detail = f"{detail}{_CLEAN}{one.passage.clean}"
         return _made(one.item, one.passage.example_id, status, detail, changed.key, nats, one.passage.changed)
 
@@ -143,10 +142,10 @@ def request(passage: str, explanation: str) -> Request:
     return Request(messages=(*turns, _turn(passage)), max_tokens=1, continuation=neutral(explanation))
 
 
-def nats_of(changed: Reply, clean: Reply) -> float | None:
-    """How much more log-probability the explanation's tokens have after the changed passage; None where a reply gives none."""
-    fine = changed.status is Status.OK is clean.status and len(changed.continuation) == len(clean.continuation) > 0
-    return sum(changed.continuation) - sum(clean.continuation) if fine else None
+def nats_of(passage: Reply, other: Reply) -> float | None:
+    """How much more log-probability the explanation's tokens have after the first passage; None where a reply gives none."""
+    fine = passage.status is Status.OK is other.status and len(passage.continuation) == len(other.continuation) > 0
+    return sum(passage.continuation) - sum(other.continuation) if fine else None
 
 
 def _turn(passage: str) -> Message:
