@@ -1,10 +1,12 @@
 """What a run of params.yaml will ask of models before anything is asked: calls, tokens, price, and what it will be able to show.
 
 Explainers and scorers are run as they are, on clients that count and answer nothing. Always true: where a SAE's examples are
-drawn, the number of calls is exact where every reply can be read and no two explanations are equal, else at most that; a reply
+drawn, the number of calls is exact where every reply can be read, no two explanations are equal and no judging is adaptive,
+else at most that; a reply
 that the store has is not counted again.
 """
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +31,7 @@ from latentry.planned_examples import planned_examples
 from latentry.records import NO_EXPLAINER, Example, Explanation, Split, Status
 from latentry.registry import variant
 from latentry.sampling.disjoint import read_examples
-from latentry.scorer_stand_ins import scorer_stand_ins
+from latentry.scorer_stand_ins import scorer_stand_ins, steered_stand_in
 from latentry.scorers.base import items_for, suppliers, unexplained_items
 from latentry.store import cache_folder, read_table
 
@@ -102,7 +104,9 @@ def _money(usd: float | None) -> str:
 
 def _count_sae(params: Params, data: Path, sae: str, counts: "CallCounts") -> None:
     asked, examples, planned = _examples(params, data, sae)
-    facts = facts_of(sae, getattr(params.saes[sae], "width", None), data / "examples" / sae)
+    folder = data / "examples" / sae
+    facts = facts_of(sae, getattr(params.saes[sae], "width", None), folder)
+    facts = dataclasses.replace(facts, steered=steered_stand_in(params, examples, folder))
     explanations: list[Explanation] = []
     for name, config in params.explainers.items():
         ask = counts.asker(f"explain@{sae} {name}", planned)
@@ -118,8 +122,9 @@ def _count_sae(params: Params, data: Path, sae: str, counts: "CallCounts") -> No
         if getattr(config, "client", None) is None:
             continue
         mine = ranked[: config.max_latents]
-        inputs = scorer_stand_ins(params, counts.asker(f"score@{sae}-{name}", planned), examples, data / "examples" / sae)
-        scorer = variant("scorers", config.kind).build(config, inputs)
+        inputs = scorer_stand_ins(params, counts.asker(f"score@{sae}-{name}", planned), examples, folder)
+        whole = config.model_copy(update={"adaptive": None}) if config.is_adaptive else config
+        scorer = variant("scorers", config.kind).build(whole, inputs)
         some: Any = {"ranked": mine, "seed": params.seed, "null_latents": config.null_latents if config.has_null else 0}
         if config.reads_explanations:
             theirs = [one for one in explanations if one.latent in set(mine)]
