@@ -5,7 +5,7 @@ So that their requests can be counted. Always true: as many texts as the real on
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from latentry.clients.base import Ask
 from latentry.contracts import EXAMPLES
@@ -13,15 +13,15 @@ from latentry.errors import ContractError, LatentryError
 from latentry.params import Params
 from latentry.records import Example, Purpose, Split, SteeringPrompt
 from latentry.scorers.base import ScorerInputs
+from latentry.scorers.passages import Mode, Passage, Steered
 from latentry.store import read_records
-
-if TYPE_CHECKING:
-    from latentry.scorers.steering import Mode, Passage, Steered
 
 _PROMPT_WORDS = 24
 """Of a steering prompt that is not drawn yet: its 64 tokens are cut where the latent fires, in the middle on average."""
 _CONTINUATION = " and so it went on for a"
 """Eight tokens, as a continuation has."""
+_RISEN = " going"
+"""A token as long as they mostly are."""
 
 
 def scorer_stand_ins(params: Params, ask: Callable[[str], Ask], examples: Mapping[int, Sequence[Example]], folder: Path) -> ScorerInputs:
@@ -33,14 +33,23 @@ def scorer_stand_ins(params: Params, ask: Callable[[str], Ask], examples: Mappin
     def explain_split() -> dict[int, list[Example]]:
         return {latent: [one for one in of if one.split is Split.EXPLAIN] for latent, of in examples.items()}
 
-    def steered(latents: Sequence[int], kl: float, mode: "Mode") -> Iterator[tuple[int, "Steered"]]:  # noqa: ARG001
-        prompts = _prompts(params, examples, folder)
-        return ((latent, _steered(latent, prompts[latent], kl)) for latent in latents if prompts.get(latent))
-
     def fired(texts: Sequence[str], n_tokens: int) -> list[frozenset[int]]:  # noqa: ARG001
         return [frozenset() for _ in texts]
 
+    steered = steered_stand_in(params, examples, folder)
     return ScorerInputs(seed=params.seed, ask=ask, embedder=not_here, explain_split=explain_split, steered=steered, fired=fired)
+
+
+def steered_stand_in(
+    params: Params, examples: Mapping[int, Sequence[Example]], folder: Path
+) -> Callable[[Sequence[int], float, Mode], Iterator[tuple[int, Steered]]]:
+    """What steers latents, for scorers and explainers: every latent with prompts reaches its KL and says something of its own."""
+
+    def steered(latents: Sequence[int], kl: float, mode: Mode) -> Iterator[tuple[int, Steered]]:  # noqa: ARG001
+        prompts = _prompts(params, examples, folder)
+        return ((latent, _steered(latent, prompts[latent], kl)) for latent in latents if prompts.get(latent))
+
+    return steered
 
 
 def _prompts(params: Params, examples: Mapping[int, Sequence[Example]], folder: Path) -> dict[int, list[tuple[str, Purpose, str]]]:
@@ -59,15 +68,11 @@ def _prompts(params: Params, examples: Mapping[int, Sequence[Example]], folder: 
     return prompts
 
 
-def _steered(latent: int, prompts: Sequence[tuple[str, Purpose, str]], kl: float) -> "Steered":
-    from latentry.scorers.steering import Steered  # imports torch
-
+def _steered(latent: int, prompts: Sequence[tuple[str, Purpose, str]], kl: float) -> Steered:
     return Steered(strength=1.0, kl=kl, reached=True, passages=tuple(_passage(latent, *prompt) for prompt in prompts))
 
 
-def _passage(latent: int, prompt_id: str, purpose: Purpose, text: str) -> "Passage":
-    from latentry.scorers.steering import Passage
-
+def _passage(latent: int, prompt_id: str, purpose: Purpose, text: str) -> Passage:
     # With its own id in it, so that no two are one request.
     clean, changed = (f"{_CONTINUATION} {kind} {prompt_id}" for kind in ("clean", latent))
-    return Passage(example_id=prompt_id, purpose=purpose, prompt=text, clean=clean, changed=changed, risen=())
+    return Passage(example_id=prompt_id, purpose=purpose, prompt=text, clean=clean, changed=changed, risen=(_RISEN,) * 10)
