@@ -44,11 +44,23 @@ def rows(label: str, contrast: str, found: Scores, of_top: Scores | None) -> Ite
         whole = gain(of_metric, "true", NULL)
         shown = f"{whole.mean:.2f} ({whole.low:.2f} to {whole.high:.2f}), {whole.n}" if whole.low is not None else "none"
         top = share(of_top[metric], "narrow") if of_top and metric in of_top else ""
-        yield label, contrast, metric, shown, share(of_metric, "narrow"), top, share(of_metric, "broad"), share(of_metric, "empty")
+        yield (
+            label,
+            contrast or "none",
+            metric,
+            shown,
+            share(of_metric, "narrow"),
+            top,
+            share(of_metric, "broad"),
+            share(of_metric, "empty"),
+        )
 
 
 def share(of_metric: Mapping[str, Mapping[int, float]], fault: str) -> str:
     """What is lost by the fault, as a share of the lift."""
+    for needed, said in ((NULL, "no null"), (fault, "no score")):
+        if not of_metric.get(needed):
+            return said
     found = loss(of_metric, fault)
     return "no lift" if found is None else str(found)
 
