@@ -162,10 +162,7 @@ def main() -> None:
     for kind in KINDS:
         params = params_of(kind)
         runs = [judged(kind, params, items, folder.parent) for _ in range(ROUNDS)]
-        client = ClientPool(params.clients, {"judge": params.run_of("judge")}, models=folder.parent, store=ReplyStore(Path())).client(
-            "judge"
-        )
-        tokens = tokens_of(client, runs[0].requests)
+        tokens = runs[0].tokens
         bare_s = statistics.median(bare(model, tokens) for _ in range(ROUNDS))
         total_s = statistics.median(run.total_s for run in runs)
         shown = {
