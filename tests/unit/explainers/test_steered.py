@@ -75,9 +75,13 @@ def chosen(judge) -> list[Explanation]:
     return build(config, "named", 0, asks.__getitem__, SAE).explain([latent(WHALE)])
 
 
-def test_nothing_is_chosen_where_a_reading_failed():
-    (row,) = chosen(lambda one: failed(Status.CLIENT_ERROR) if one.continuation == "sea" else judged(one))
-    assert row.text is None and row.status is Status.CLIENT_ERROR and "readings to choose by failed" in row.detail
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [(failed(Status.CLIENT_ERROR), Status.CLIENT_ERROR), (failed(Status.UNSUPPORTED), Status.UNSUPPORTED), ("none", Status.PARSE_ERROR)],
+)
+def test_nothing_is_chosen_where_a_reading_failed(answer: Answer, status: Status):
+    (row,) = chosen(lambda one: answer if one.continuation == "sea" else judged(one))
+    assert row.text is None and row.status is status and "readings to choose by failed" in row.detail
 
 
 def test_several_need_a_judge():
