@@ -190,3 +190,10 @@ def test_calls_of_every_scorer_that_asks_are_exact(project, kind, settings):
 def test_a_scorer_without_explanations_shows_its_difference_once(project, server):
     lay_out(project, server.url, 6, scorers={"intruder": {"client": "judge", "contrast": "random"}})
     assert [(one.explainer, one.scorer) for one in estimated(project).detectable] == [("none", "intruder")]
+
+
+def test_calls_of_adaptive_judging_are_at_most_those_estimated(project, server):
+    lay_out(project, server.url, 3, scorers={"detection": {"client": "judge", "adaptive": {"max_width": 0.9}}})
+    whole = total(estimated(project), "calls")
+    lay_out(project, server.url, 3, scorers={"detection": {"client": "judge"}})
+    assert whole == total(estimated(project), "calls")
