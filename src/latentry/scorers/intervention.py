@@ -83,24 +83,22 @@ class Intervention:
         self._config, self._ask, self._steer = config, inputs.ask(config.client), inputs.steered
 
     def judge(self, items: Sequence[Item]) -> list[Judgment]:
-        """One judgment per item and prompt; one alone where the KL was not reached, and none of a latent without prompts."""
+        """One judgment per item and prompt; one alone where there is nothing to read, and none of a latent without prompts."""
         latents = list(dict.fromkeys(item.latent for item in items))
         steered = dict(self._steer(latents, self._config.kl, self._config.mode)) if latents else {}
-        asked = [one for item in items if item.latent in steered for one in self._asked(item, steered[item.latent])]
+        unread = [one for item in items if item.latent in steered and (one := self._unread(item, steered[item.latent]))]
+        asked = [one for item in items if item.latent in steered and item.text.strip() for one in self._asked(item, steered[item.latent])]
         replies = self._replies([request for one in asked for request in (one.changed, one.clean)])
-        judged: dict[tuple[int, str, bool], list[Judgment]] = {}
-        for one in asked:
-            key = one.item.latent, one.item.explainer, one.item.null
-            judged.setdefault(key, []).append(self._judgment(one, replies[one.changed], replies[one.clean]))
-        unreached = [item for item in items if item.latent in steered and not steered[item.latent].reached]
-        return [one for of_item in judged.values() for one in of_item] + [self._unreached(item, steered[item.latent]) for item in unreached]
+        return [self._judgment(one, replies[one.changed], replies[one.clean]) for one in asked] + unread
 
     def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
         """The mean over prompts in nats; its detail says at which KL and strength, and how long the explanation is."""
         if not judgments:
             return replace(mean_score("nats", judgments, rng), detail=f"latent {item.latent} has no steering prompts to score on")
         found = mean_score("nats", judgments, rng)
-        said = dict.fromkeys(one.detail.partition(_CLEAN)[0] for one in judgments if one.status in (Status.OK, Status.KL_UNREACHED))
+        said = dict.fromkeys(
+            one.detail.partition(_CLEAN)[0] for one in judgments if one.status in (Status.OK, Status.KL_UNREACHED, Status.UNSUPPORTED)
+        )
         return replace(found, detail="; ".join(part for part in (*said, found.detail) if part))
 
     def _asked(self, item: Item, steered: Steered) -> list[_Asked]:
@@ -131,9 +129,15 @@ class Intervention:
         detail = f"{detail}{_CLEAN}{one.passage.clean}"
         return _made(one.item, one.passage.example_id, status, detail, changed.key, nats, one.passage.changed)
 
-    def _unreached(self, item: Item, steered: Steered) -> Judgment:
-        detail = f"{steered.change} is nearest to the {self._config.kl:g} nats asked for"
-        return _made(item, f"{item.latent}/steering", Status.KL_UNREACHED, detail, "", None, None)
+    def _unread(self, item: Item, steered: Steered) -> Judgment | None:
+        """The judgment of an item that there is nothing to read of; None where there is."""
+        if not steered.reached:
+            status, detail = Status.KL_UNREACHED, f"{steered.change} is nearest to the {self._config.kl:g} nats asked for"
+        elif not item.text.strip():
+            status, detail = Status.UNSUPPORTED, "the explanation is empty: it has no tokens that could grow more probable"
+        else:
+            return None
+        return _made(item, f"{item.latent}/steering", status, detail, "", None, None)
 
 
 def request(passage: str, explanation: str) -> Request:

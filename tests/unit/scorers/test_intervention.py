@@ -106,6 +106,15 @@ def test_a_kl_that_is_not_reached_is_one_row_and_no_score():
     assert "KL 0 at strength" in score.detail and "the 1 nats asked for" in score.detail
 
 
+def test_an_empty_explanation_is_not_read_and_has_no_score():
+    def never(_: Request) -> Answer:
+        raise AssertionError("an empty explanation was read")
+
+    ((judgments, score),) = scores(item(" "), rule=never)
+    assert [judgment.status for judgment in judgments] == [score.status] == [Status.UNSUPPORTED]
+    assert "it has no tokens" in score.detail and not score.values
+
+
 def test_a_latent_without_prompts_is_undersampled():
     ((judgments, score),) = scores(item("whale", latent=77))
     assert judgments == [] and score.status is Status.UNDERSAMPLED and "no steering prompts" in score.detail
