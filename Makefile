@@ -13,7 +13,7 @@ export DO_NOT_TRACK := true
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-embedding bench-judging
+.PHONY: help setup repro repro-tiny repro-scorers repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -34,6 +34,10 @@ repro: $(INSTALLED) ## Run the example, or what is missing of it, from weights t
 
 repro-tiny: $(INSTALLED) ## The same DAG on a tiny random model, under two minutes, in .cache/tiny
 	@python tests/pipeline/tiny.py .cache/tiny
+
+repro-scorers: $(INSTALLED) ## Every scorer on three latents of one SAE of the example, in .cache/all-scorers
+	@python examples/all-scorers/run.py
+	@echo "done: open .cache/all-scorers/report/index.html"
 
 repro-parallel: $(INSTALLED) ## Run cells side by side: make repro-parallel JOBS=4
 	@latentry check
@@ -82,6 +86,9 @@ bench-store: $(INSTALLED) ## The latent-major store: 300M activations over 1M la
 
 bench-examples: $(INSTALLED) ## CPU time per latent to choose its examples, 16k latents
 	@OMP_NUM_THREADS=1 python benchmarks/examples.py
+
+bench-adaptive: $(INSTALLED) ## Judge calls that adaptive judging saves at equal intervals; QUICK=1 for under a minute
+	@python benchmarks/adaptive.py
 
 bench-embedding: $(INSTALLED) ## The embedding scorer against a bare encode of the distinct texts
 	@python benchmarks/embedding.py

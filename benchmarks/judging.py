@@ -47,7 +47,7 @@ class Measured:
     total_s: float
     forward_s: float
     calls: int
-    requests: tuple[Request, ...]
+    tokens: "Tokens"
 
 
 class Watched:
@@ -92,7 +92,7 @@ def judged(kind: str, params: Params, items: Sequence[Item], models: Path) -> Me
         calls = len(watched.requests)
         if calls != estimated(kind, params, items, models):
             raise SystemExit(f"{kind}: {calls} distinct requests, estimated {estimated(kind, params, items, models)}")
-        return Measured(total_s=total_s, forward_s=sum(spent), calls=calls, requests=tuple(watched.requests))
+        return Measured(total_s=total_s, forward_s=sum(spent), calls=calls, tokens=tokens_of(pool.client("judge"), list(watched.requests)))
 
 
 def estimated(kind: str, params: Params, items: Sequence[Item], models: Path) -> int:
@@ -162,10 +162,7 @@ def main() -> None:
     for kind in KINDS:
         params = params_of(kind)
         runs = [judged(kind, params, items, folder.parent) for _ in range(ROUNDS)]
-        client = ClientPool(params.clients, {"judge": params.run_of("judge")}, models=folder.parent, store=ReplyStore(Path())).client(
-            "judge"
-        )
-        tokens = tokens_of(client, runs[0].requests)
+        tokens = runs[0].tokens
         bare_s = statistics.median(bare(model, tokens) for _ in range(ROUNDS))
         total_s = statistics.median(run.total_s for run in runs)
         shown = {

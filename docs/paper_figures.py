@@ -138,9 +138,15 @@ def deciles(project: Path) -> Iterator[Sequence[str]]:
                 for decile, value in graded_by_decile(judged, place):
                     found.setdefault(key[0], [[] for _ in range(10)])[decile - 1].append(value)
         for explainer, of_decile in sorted(found.items()):
-            means = (f"{np.mean(one):.2f}" if one else "" for one in of_decile)
+            means = (with_half_width(one) for one in of_decile)
             sizes = [len(one) for one in of_decile]
             yield f"{scorer}, {explainer}", f"{min(sizes)} to {max(sizes)}", *means
+
+
+def with_half_width(found: Sequence[float]) -> str:
+    """A mean, and half the width of its 95 % interval over latents."""
+    one = summary(np.array(found), rng_for(0, "paper decile"))
+    return "" if one.low is None or one.high is None else f"{one.mean:.2f} ± {(one.high - one.low) / 2:.2f}"
 
 
 def grouped(folder: Path) -> dict[tuple[str, int], list[Mapping[str, Any]]]:

@@ -39,16 +39,30 @@ def scripted_pair(kind: str, contrast: str) -> tuple[Scores, Scores]:
 
 
 def rows(label: str, contrast: str, found: Scores, of_top: Scores | None) -> Iterator[tuple[str, ...]]:
-    """One row per metric."""
+    """One row per metric in which the true explanations stand apart from the null."""
     for metric, of_metric in found.items():
         whole = gain(of_metric, "true", NULL)
-        shown = f"{whole.mean:.2f} ({whole.low:.2f} to {whole.high:.2f}), {whole.n}" if whole.low is not None else "none"
-        top = share(of_top[metric], "narrow") if of_top and metric in of_top else ""
-        yield label, contrast, metric, shown, share(of_metric, "narrow"), top, share(of_metric, "broad"), share(of_metric, "empty")
+        if not whole.low:
+            continue
+        shown = f"{whole.mean:.2f} ({whole.low:.2f} to {whole.high:.2f}), {whole.n}"
+        top = share(of_top[metric], "narrow") if of_top and contrast else ""
+        yield (
+            label,
+            contrast or "none",
+            metric,
+            shown,
+            share(of_metric, "narrow"),
+            top,
+            share(of_metric, "broad"),
+            share(of_metric, "empty"),
+        )
 
 
 def share(of_metric: Mapping[str, Mapping[int, float]], fault: str) -> str:
     """What is lost by the fault, as a share of the lift."""
+    for needed, said in ((NULL, "no null"), (fault, "no score")):
+        if not of_metric.get(needed):
+            return said
     found = loss(of_metric, fault)
     return "no lift" if found is None else str(found)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from latentry.clients.base import AsyncClient, BatchClient, CountingClient, fits, further_text, gradable, too_long
+from latentry.clients.base import AsyncClient, BatchClient, CountingClient, fits, further_text, gradable, unsent
 from latentry.clients.counting import n_bytes
 from latentry.clients.ledger import call
 from latentry.clients.pool import ClientPool
@@ -84,12 +84,12 @@ class CallCounts:
         keys = [reply_key(identity, request) for request in requests]
         found = self._store.find(keys)
         missing = {key: request for key, request in zip(keys, requests, strict=True) if key not in found}
-        unsent = {key: reply for key, request in missing.items() if (reply := too_long(asked, request)) is not None}
+        refused = {key: reply for key, request in missing.items() if (reply := unsent(asked, request)) is not None}
         for key, request in zip(keys, requests, strict=True):
-            if key not in self._seen and key not in unsent:
+            if key not in self._seen and key not in refused:
                 self._seen.add(key)
                 self._add(counted, request, found.get(key))
-        return [found.get(key) or unsent.get(key) or _stand_in(key, request) for key, request in zip(keys, requests, strict=True)]
+        return [found.get(key) or refused.get(key) or _stand_in(key, request) for key, request in zip(keys, requests, strict=True)]
 
     def client(self, name: str) -> BatchClient | AsyncClient | None:
         """A client, or None where its key or its model is not there yet."""

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from latentry.records import NO_EXPLAINER
 from latentry.registry import nearest
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def cross_faults(params: "Params") -> list[str]:
         _asked_faults,
         _contrast_faults,
         _contrast_name_faults,
+        _explainer_name_faults,
         _steering_faults,
         _source_faults,
         _share_faults,
@@ -95,6 +97,11 @@ def _steering_faults(params: "Params") -> Iterator[str]:
 def _contrast_name_faults(params: "Params") -> Iterator[str]:
     for name in (name for name in OWN_NAMES if name in params.examples.contrasts):
         yield f"examples.contrasts.{name}: the name means {OWN_NAMES[name]}; rename the entry"
+
+
+def _explainer_name_faults(params: "Params") -> Iterator[str]:
+    if NO_EXPLAINER in params.explainers:
+        yield f"explainers.{NO_EXPLAINER}: the name stands for what is scored without an explanation; rename the entry"
 
 
 def _share_faults(params: "Params") -> Iterator[str]:

@@ -18,6 +18,8 @@ QUERY, DOCUMENT = "query", "document"
 
 _COMMIT_BATCHES = 16
 """Batches between two commits: what a kill loses."""
+_FEWEST_TOKENS = 128
+"""Tokens that any model in use reads; a token is a byte at least, two or three of each text are special."""
 _LOOKUPS = 500
 """Keys per SQL question; SQLite allows 999 variables in its older builds."""
 
@@ -49,6 +51,19 @@ class Embedder:
         """Unit vectors of texts as documents, with the model's own prompt for these."""
         return self._embedded(DOCUMENT, texts)
 
+    def cut(self, role: str, texts: Sequence[str]) -> frozenset[str]:
+        """Those of the texts that are longer than the model reads, so that their end has no part in their vector.
+
+        The model is loaded for texts with more bytes than it reads tokens, and for no others.
+        """
+        prompt = self._prompts.get(role, "")
+        long = [text for text in dict.fromkeys(texts) if len((prompt + text).encode("utf-8", "surrogatepass")) > _longest(self._folder)]
+        model = self._loaded() if long else None
+        if model is None or not model.max_seq_length:
+            return frozenset()
+        tokens = model.tokenizer([prompt + text for text in long], truncation=False, verbose=False)["input_ids"]
+        return frozenset(text for text, of in zip(long, tokens, strict=True) if len(of) > model.max_seq_length)
+
     def _embedded(self, role: str, texts: Sequence[str]) -> Float[np.ndarray, "text d_embedding"]:
         if not texts:
             return np.zeros((0, 0), np.float32)
@@ -67,11 +82,15 @@ class Embedder:
         return np.stack([np.frombuffer(known[keys[text]], np.float32) for text in texts])
 
     def _encode(self, role: str, texts: Sequence[str]) -> Float[np.ndarray, "text d_embedding"]:
-        if self._model is None:
-            self._model = self._load(self._folder, self._device)
-        encode = self._model.encode_query if role == QUERY else self._model.encode_document
+        model = self._loaded()
+        encode = model.encode_query if role == QUERY else model.encode_document
         rows = encode(list(texts), batch_size=self._batch, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False)
         return np.ascontiguousarray(rows, dtype=np.float32)
+
+    def _loaded(self) -> Any:
+        if self._model is None:
+            self._model = self._load(self._folder, self._device)
+        return self._model
 
     def _key(self, role: str, text: str) -> bytes:
         digest = hashlib.sha256()
@@ -96,6 +115,15 @@ def _sentence_transformer(folder: Path, device: str) -> Any:
     from sentence_transformers import SentenceTransformer
 
     return SentenceTransformer(str(folder), device=device, local_files_only=True)
+
+
+def _longest(folder: Path) -> int:
+    """Tokens that the model's files say it reads; where they do not say, as few as any model does."""
+    try:
+        said = json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8")).get("max_seq_length")
+    except FileNotFoundError:
+        said = None
+    return said or _FEWEST_TOKENS
 
 
 def _role_prompts(folder: Path) -> dict[str, str]:

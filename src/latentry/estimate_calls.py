@@ -1,13 +1,15 @@
 """What a run of params.yaml will ask of models before anything is asked: calls, tokens, price, and what it will be able to show.
 
 Explainers and scorers are run as they are, on clients that count and answer nothing. Always true: where a SAE's examples are
-drawn, the number of calls is exact where every reply can be read and no two explanations are equal, else at most that; a reply
+drawn, the number of calls is exact where every reply can be read, no two explanations are equal and no judging is adaptive,
+else at most that; a reply
 that the store has is not counted again.
 """
 
+import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,20 +18,21 @@ import numpy as np
 import pyarrow as pa
 
 from latentry.call_counts import CallCounts, CellCalls
-from latentry.clients.base import Ask
 from latentry.clients.ledger import Spent
 from latentry.clients.progress import shown
 from latentry.clients.reply_store import ReplyStore
 from latentry.contracts import EXAMPLES, SCORES
-from latentry.errors import ContractError, LatentryError
+from latentry.errors import ContractError
 from latentry.explainers.run import explain_all, facts_of, latents_for
+from latentry.metric_kinds import METRIC_KINDS
 from latentry.metrics import smallest_detectable_with
 from latentry.params import Params
 from latentry.planned_examples import planned_examples
-from latentry.records import Example, Explanation, Split, Status
+from latentry.records import NO_EXPLAINER, Example, Explanation, Split, Status
 from latentry.registry import variant
 from latentry.sampling.disjoint import read_examples
-from latentry.scorers.base import ScorerInputs, items_for, suppliers
+from latentry.scorer_stand_ins import scorer_stand_ins, steered_stand_in
+from latentry.scorers.base import items_for, suppliers, unexplained_items
 from latentry.store import cache_folder, read_table
 
 ASSUMED_SPREAD = 0.15
@@ -101,7 +104,9 @@ def _money(usd: float | None) -> str:
 
 def _count_sae(params: Params, data: Path, sae: str, counts: "CallCounts") -> None:
     asked, examples, planned = _examples(params, data, sae)
-    facts = facts_of(sae, params.saes[sae].n_latents, data / "examples" / sae)
+    folder = data / "examples" / sae
+    facts = facts_of(sae, params.saes[sae].n_latents, folder)
+    facts = dataclasses.replace(facts, steered=steered_stand_in(params, examples, folder))
     explanations: list[Explanation] = []
     for name, config in params.explainers.items():
         ask = counts.asker(f"explain@{sae} {name}", planned)
@@ -117,16 +122,15 @@ def _count_sae(params: Params, data: Path, sae: str, counts: "CallCounts") -> No
         if getattr(config, "client", None) is None:
             continue
         mine = ranked[: config.max_latents]
-        scorer = variant("scorers", config.kind).build(config, _inputs(params.seed, counts.asker(f"score@{sae}-{name}", planned), examples))
-        items = items_for(
-            [one for one in explanations if one.latent in set(mine)],
-            held_out,
-            ranked=mine,
-            seed=params.seed,
-            null_latents=config.null_latents if config.has_null else 0,
-            excluded=suppliers(held_out, scorer.contrast),
-        )
-        scorer.judge(items)
+        inputs = scorer_stand_ins(params, counts.asker(f"score@{sae}-{name}", planned), examples, folder)
+        whole = config.model_copy(update={"adaptive": None}) if config.is_adaptive else config
+        scorer = variant("scorers", config.kind).build(whole, inputs)
+        some: Any = {"ranked": mine, "seed": params.seed, "null_latents": config.null_latents if config.has_null else 0}
+        if config.reads_explanations:
+            theirs = [one for one in explanations if one.latent in set(mine)]
+            scorer.judge(items_for(theirs, held_out, **some, excluded=suppliers(held_out, scorer.contrast)))
+        else:
+            scorer.judge(unexplained_items(held_out, **some))
 
 
 def _examples(params: Params, data: Path, sae: str) -> tuple[list[Any], Mapping[int, Sequence[Example]], bool]:
@@ -142,23 +146,12 @@ def _examples(params: Params, data: Path, sae: str) -> tuple[list[Any], Mapping[
         return latents_for(pa.Table.from_pylist(rows), planned), planned, True
 
 
-def _inputs(seed: int, ask: Callable[[str], Ask], examples: Mapping[int, Sequence[Example]]) -> ScorerInputs:
-    """What a scorer that asks needs before its replies are there: no model is loaded."""
-
-    def not_here(*_: Any) -> Any:
-        raise LatentryError("an estimate loads no model; a scorer loads one only after its client has answered")
-
-    def explain_split() -> dict[int, list[Example]]:
-        return {latent: [one for one in of if one.split is Split.EXPLAIN] for latent, of in examples.items()}
-
-    return ScorerInputs(seed=seed, ask=ask, embedder=not_here, explain_split=explain_split, steered=not_here, fired=not_here)
-
-
 def _detectable(params: Params, data: Path) -> Iterator[Detectable]:
     for scorer, scorer_config in params.scorers.items():
         spread = _spread(data, list(params.saes), scorer)
-        for explainer, config in params.explainers.items():
-            limits = (params.examples.n_latents, config.max_latents, scorer_config.max_latents)
+        explainers = {name: one.max_latents for name, one in params.explainers.items()}
+        for explainer, max_latents in (explainers if scorer_config.reads_explanations else {NO_EXPLAINER: None}).items():
+            limits = (params.examples.n_latents, max_latents, scorer_config.max_latents)
             n = min((limit for limit in limits if limit is not None), default=0)
             if n > 1:
                 s = ASSUMED_SPREAD if spread is None else spread
@@ -182,7 +175,7 @@ def _spread(data: Path, saes: Sequence[str], scorer: str) -> float | None:
             continue
         by_explainer: dict[str, list[float]] = defaultdict(list)
         for row in rows:
-            value = row["auroc"] if row["auroc"] is not None else row["balanced_accuracy"]
+            value = next((row[kind] for kind in METRIC_KINDS if row[kind] is not None), None)
             if value is not None and not row["null"]:
                 by_explainer[row["explainer"]].append(value)
         for values in by_explainer.values():

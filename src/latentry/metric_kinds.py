@@ -48,7 +48,7 @@ METRIC_KINDS: Mapping[str, MetricKind] = {
         limits=(-1.0, 1.0),
     ),
     "nats": MetricKind(
-        title="log p(explanation), steered minus clean",
+        title="gain in log p(explanation)",
         definition="mean over prompts of log p(explanation | steered) - log p(explanation | clean)",
         chance=None,
         unit="nats",

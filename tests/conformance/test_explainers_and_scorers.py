@@ -53,6 +53,9 @@ class ByLength:
 
     documents = queries
 
+    def cut(self, role: str, texts: Sequence[str]) -> frozenset[str]:  # noqa: ARG002
+        return frozenset(texts)
+
 
 SAE = SaeFacts(name="planted", width=10, promoted=lambda: {5: Promoted(more=(" tax", " duty"), less=("the",))})
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from latentry.explainers import contrastive, default, output_centric
+from latentry.explainers import contrastive, default, output_centric, steered
 from latentry.explainers.base import Promoted
-from latentry.records import Message, Request, Split
+from latentry.records import Message, Purpose, Request, Split
 from latentry.scorers import detection, fuzzing, intervention, intruder, sensitivity, simulation, surprisal
 from latentry.scorers.asking import Case
+from latentry.scorers.passages import Passage
 from planted_windows import item, window
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -30,6 +31,11 @@ KIND: dict[str, Any] = {"kind": "any", "client": "model"}
 FIRES = [window(1, number, "tax", split=Split.EXPLAIN) for number in range(3)]
 SILENT = [window(1, number, None, split=Split.EXPLAIN, text=f"by many men <<{number}>>") for number in range(2)]
 PROMOTED = Promoted(more=(" tax", "Tax", " duty", "\n"), less=(" the",))
+
+PASSAGES = [
+    Passage(example_id=text, purpose=Purpose.EXPLAIN, prompt=text, clean=" by", changed=" tax", risen=risen)
+    for text, risen in (("the old house was seen by many <<men>>\nin their", (" tax", "Tax", "\n")), ("by", (" duty",)), ("in", ()))
+]
 
 
 def given(request: Request) -> list[Message]:
@@ -55,6 +61,7 @@ PROMPTS = {
     ),
     "explainer_contrastive": contrastive.prompt(FIRES, SILENT, contrastive.Config(**KIND)),
     "explainer_output_centric": output_centric.prompt(PROMOTED, (), output_centric.Config(**KIND)),
+    "explainer_steered": steered.prompt(PASSAGES, steered.Config(**KIND)),
     "explainer_output_centric_windows": output_centric.prompt(PROMOTED, FIRES, output_centric.Config(**KIND, windows=True)),
 }
 

@@ -70,7 +70,8 @@ def test_the_redrawn_subject_is_the_one_whose_loss_and_promoted_tokens_are_told(
     }
     assert digests["tiny"] == digests["random"] != digests["of-redrawn"]
     promoted = {
-        name: pq.read_table(project / f"data/latents/{name}/statistics.parquet")["promoted_tokens"].to_pylist() for name in ("tiny", "neurons")
+        name: pq.read_table(project / f"data/latents/{name}/statistics.parquet")["promoted_tokens"].to_pylist()
+        for name in ("tiny", "neurons")
     }
     assert any(promoted["tiny"])
     assert not any(promoted["neurons"]), "a neuron does not write to the residual stream itself"

@@ -13,12 +13,11 @@ from latentry.clients.pool import ClientPool
 from latentry.clients.reply_store import ReplyStore
 from latentry.clients.transformers import Config
 from latentry.embeddings import Embedder
-from latentry.scorers.base import WRONG_POSITION
 from latentry.sections import ClientRun
 from sanity.planted_concepts import FEW, HARD, RANDOM
 from sanity.sanity_runs import Scores, Setting, scores
 
-MODELS: Mapping[str, str] = {"embedding": "minilm", "surprisal": "smollm2", "detection": "qwen", "fuzzing": "qwen"}
+MODELS: Mapping[str, str] = {"embedding": "minilm", "surprisal": "smollm2", "detection": "qwen"}
 """By scorer."""
 DEAR: Mapping[str, Any] = {"client": "judge", "max_examples": 6}
 READ: Mapping[str, Any] = {"client": "judge", "max_examples": 10}
@@ -29,7 +28,6 @@ SETTINGS = (
     Setting(kind="surprisal", contrast=HARD, options=READ),
     Setting(kind="detection", contrast=RANDOM, options=DEAR, latents=FEW),
     Setting(kind="detection", contrast=HARD, options=DEAR, latents=FEW),
-    Setting(kind="fuzzing", contrast=WRONG_POSITION, options=DEAR, latents=FEW),
 )
 
 

@@ -100,6 +100,30 @@ def test_a_missing_folder_says_what_to_do(tmp_path: Path):
         weights_digest(tmp_path / "nowhere")
 
 
+class ShortModel(LengthModel):
+    """Reads 130 tokens, of one letter each."""
+
+    max_seq_length = 130
+
+    def tokenizer(self, texts, **settings):
+        assert settings["truncation"] is False
+        return {"input_ids": [list(text) for text in texts]}
+
+
+def test_texts_longer_than_the_model_reads_are_named_prompt_included(folder: Path, tmp_path: Path):
+    made = embedder(folder, tmp_path / "c.sqlite", ShortModel())
+    assert made.cut("document", ["a" * 130, "b" * 131, "short", "b" * 131]) == {"b" * 131}
+    (folder / "config_sentence_transformers.json").write_text('{"prompts": {"query": "q: "}}')
+    made = embedder(folder, tmp_path / "c.sqlite", ShortModel())
+    assert made.cut("query", ["a" * 127, "a" * 128]) == {"a" * 128}
+    assert made.cut("document", ["a" * 128]) == frozenset()
+
+
+def test_short_texts_load_no_model_to_learn_that_they_are(folder: Path, tmp_path: Path):
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 256}')
+    assert Embedder(folder, "cpu", 4, tmp_path / "c.sqlite", load=lambda *_: pytest.fail("loaded")).cut("query", ["x" * 256]) == frozenset()
+
+
 @pytest.mark.slow
 def test_minilm_agrees_with_sentence_transformers_itself(tmp_path: Path):
     model = Path(__file__).parents[2] / "data/models/minilm"
@@ -112,4 +136,8 @@ def test_minilm_agrees_with_sentence_transformers_itself(tmp_path: Path):
     reference = SentenceTransformer(str(model), device="cpu", local_files_only=True).encode(texts, normalize_embeddings=True)
     assert np.allclose(rows, reference, atol=1e-5)
     query = Embedder(model, "cpu", 2, tmp_path / "c.sqlite").queries(["a tax on imports"])[0]
+    long = "tax " * 2500
+    whole = Embedder(model, "cpu", 2, tmp_path / "c.sqlite")
+    assert whole.cut("query", [long, "tax " * 200]) == {long}
+    assert np.allclose(whole.queries([long]), whole.queries(["tax " * 254]), atol=1e-5)
     assert rows[0] @ query > rows[1] @ query

@@ -161,3 +161,39 @@ def test_nothing_is_asked_and_nothing_is_written(project, server):
     assert not server.calls
     assert {path for path in project.rglob("*") if ".cache" not in path.parts} == before
     assert yaml.safe_load((project / "params.yaml").read_text())["examples"]["n_latents"] == 3
+
+
+def letters(text: str, before: int) -> Answer:
+    """Explains each time differently; to all else it writes what no scorer can read."""
+    return judge(text, before) if text.startswith("Texts:") else completion("?")
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"), [("simulation", {"max_examples": 3, "null_latents": 2}), ("intruder", {"contrast": "random"}), ("surprisal", {})]
+)
+def test_calls_of_every_scorer_that_asks_are_exact(project, kind, settings):
+    with loopback(letters) as server:
+        lay_out(project, server.url, 6, scorers={"one": {"kind": kind, "client": "judge", **settings}}, max_failed_fraction=1.0)
+        found = estimated(project)
+        assert stage("explain") is None
+        assert stage("score", "--scorer", "one") is None
+        n_sent = sum(server.calls.values())
+    expected = {
+        "simulation": 6 + (6 + 2) * (3 + 3),
+        "intruder": 6,  # one window a decile: no trial of four can be made
+        "surprisal": 6,  # refused without a call: a chat endpoint gives no log-probabilities of a given text
+    }[kind]
+    assert n_sent == expected
+    assert total(found, "calls") == n_sent
+
+
+def test_a_scorer_without_explanations_shows_its_difference_once(project, server):
+    lay_out(project, server.url, 6, scorers={"intruder": {"client": "judge", "contrast": "random"}})
+    assert [(one.explainer, one.scorer) for one in estimated(project).detectable] == [("none", "intruder")]
+
+
+def test_calls_of_adaptive_judging_are_at_most_those_estimated(project, server):
+    lay_out(project, server.url, 3, scorers={"detection": {"client": "judge", "adaptive": {"max_width": 0.9}}})
+    whole = total(estimated(project), "calls")
+    lay_out(project, server.url, 3, scorers={"detection": {"client": "judge"}})
+    assert whole == total(estimated(project), "calls")

@@ -292,6 +292,7 @@ def test_perfect_separation_gets_wilsons_interval_of_the_smaller_class():
 
 def test_equal_confidences_score_one_half_and_stay_ok():
     score = metrics.latent_score(graded([0.7] * 4, [0.7] * 4), rng())
+    assert score.values["average_precision"].low < 0.4 < 0.6 < score.values["average_precision"].high
     assert (score.status, value_of(score, "auroc")) == (Status.OK, 0.5)
     assert score.values["auroc"].low < 0.5 < score.values["auroc"].high
     assert (value_of(score, "recall"), value_of(score, "balanced_accuracy")) == (1.0, 0.5)

@@ -333,3 +333,15 @@ def test_a_missing_section_hides_no_fault_between_the_others():
     faults = faults_of(tree)
     assert "scorers: is missing" in faults
     assert any(fault.startswith("saes.topk-64.hookpoint: 'nowhere' is not under") for fault in faults)
+
+
+def test_no_explainer_may_have_the_name_of_what_is_scored_without_one():
+    assert faults_with("explainers.none", {"kind": "lexical"}) == (
+        "explainers.none: the name stands for what is scored without an explanation; rename the entry",
+    )
+
+
+def test_adaptive_judging_without_a_width_is_told_with_its_path():
+    (fault,) = faults_with("scorers.detection.adaptive", {})
+    assert fault.startswith("scorers.detection.adaptive: ")
+    assert "max_width" in fault

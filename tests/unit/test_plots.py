@@ -108,3 +108,36 @@ def test_png_has_the_size_of_the_chart_times_its_scale():
     sizes = [struct.unpack(">II", plots.to_png(plots.frontier(sae_rows()), scale=scale)[16:24]) for scale in (1, 2)]
     assert sizes[1] == pytest.approx([2 * side for side in sizes[0]], abs=2)
     assert 600 < sizes[0][0] < 1000
+
+
+MIXED = {
+    "detection": ("f1_random_1to1", None),
+    "intruder": ("accuracy_random", 0.2),
+    "intervention": ("nats", None),
+    "simulation": ("pearson_random", 0.0),
+}
+
+
+def test_each_panel_has_its_own_metrics_chance_and_only_where_that_is_known():
+    rows = [{**row, "scorer": scorer, "metric": metric} for scorer, (metric, _) in MIXED.items() for row in score_rows()[::2]]
+    svg = plots.to_svg(plots.score_by_width(rows))
+    assert svg.count("stroke-dasharray") == 2
+    for words in ("F1", "1 to 1", "intruders found", "correlation (Pearson)", "(nats)"):
+        assert words in svg
+    alone = plots.to_svg(plots.score_by_width([row for row in rows if row["scorer"] == "intruder"]))
+    assert "intruders found (chance .2)" in alone
+
+
+def test_what_is_scored_without_explanations_is_not_said_to_be_of_any():
+    rows = [{**row, "explainer": "none", "metric": "accuracy_random"} for row in score_rows() if row["scorer"] == "embedding"]
+    svg = plots.to_svg(plots.score_by_width(rows))
+    assert "explanations<" not in svg.split("Scores of explanations by width")[1]
+
+
+def test_scores_below_zero_and_beyond_one_are_drawn_whole():
+    rows = [
+        {**row, "scorer": "intervention", "metric": "nats", "score": score} for score, row in zip((-0.7, 2.4), latent_rows(2), strict=False)
+    ]
+    svg = plots.to_svg(plots.score_distribution(rows))
+    ticks = {float(text.replace("−", "-")) for text in re.findall(r">(−?\d+\.\d+)<", svg)}
+    assert min(ticks) < 0 and max(ticks) >= 2

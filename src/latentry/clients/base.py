@@ -88,6 +88,15 @@ class CountingClient(Protocol):
 
 
 @runtime_checkable
+class SelectiveClient(Protocol):
+    """A client that has no answer to some kinds of requests, and knows it beforehand."""
+
+    def cannot(self, request: Request) -> str:
+        """Why the request is not sent, and what to do; empty where it is."""
+        ...
+
+
+@runtime_checkable
 class SlotClient(Protocol):
     """A client that answers requests with slots."""
 
@@ -181,8 +190,10 @@ def gradable(client: object, texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(text for text in texts if client.is_one_token(text)) if isinstance(client, SlotClient) else ()
 
 
-def too_long(client: object, request: Request) -> Reply | None:
-    """The reply to a prompt that does not fit into the client's context, which is not sent; None where it fits, or that is not known."""
+def unsent(client: object, request: Request) -> Reply | None:
+    """The reply to what is not sent, since the client has no such answers or it does not fit into its context; None where it is sent."""
+    if isinstance(client, SelectiveClient) and (said := client.cannot(request)):
+        return unsupported(said)
     if not isinstance(client, CountingClient) or client.longest is None:
         return None
     n_tokens = client.n_tokens(request.messages, further_text(request))

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from latentry.clients.base import AsyncClient, ClientRun, TransientError, client_error, further_text, too_long
+from latentry.clients.base import AsyncClient, ClientRun, TransientError, client_error, further_text, unsent
 from latentry.clients.counting import most_tokens
 from latentry.clients.ledger import Budget, Charge, Spent, call, is_limited
 from latentry.clients.progress import Progress
@@ -83,7 +83,7 @@ class EndpointCalls:
                     await self._sleep(POLL_S)
                 continue
             try:
-                reply = self._store.find([key]).get(key) or too_long(self._client, request) or await self._one(key, request)
+                reply = self._store.find([key]).get(key) or unsent(self._client, request) or await self._one(key, request)
             finally:
                 self._store.claims.release(key)
             if reply is not None:

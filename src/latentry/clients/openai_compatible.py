@@ -89,10 +89,16 @@ class OpenAICompatible:
         """Tokens of a prompt and a text after it; without `tokenizer` more than they take."""
         return self._counter.n_tokens(messages, further)
 
+    def cannot(self, request: Request) -> str:
+        """Why a request is not sent: there is no call for it."""
+        if request.slots:
+            return "endpoints give no log-probabilities in the midst of a text; ask for a reply in words"
+        if request.continuation and self._config.api == "chat":
+            return "chat completions echo no prompt; set clients.*.api: completions"
+        return ""
+
     async def answer(self, request: Request) -> Reply:
         """One completion. Raises as `clients.base.AsyncClient`."""
-        if request.slots:
-            return unsupported("endpoints give no log-probabilities in the midst of a text; ask for a reply in words")
         if request.continuation:
             return await self._continuation(request)
         path = "chat/completions" if self._config.api == "chat" else "completions"
@@ -127,8 +133,6 @@ class OpenAICompatible:
 
     async def _continuation(self, request: Request) -> Reply:
         """Log-probabilities of given text, from the prompt's echo."""
-        if self._config.api == "chat":
-            return unsupported("chat completions echo no prompt; set clients.*.api: completions")
         before = transcript(request.messages)
         body = {"model": self._config.model, "prompt": before + request.continuation, "echo": True, "logprobs": 1, "temperature": 0.0}
         answer = await self._endpoint.post("completions", body | {self._config.limit_field: 1} | self._config.extra_body)

@@ -132,25 +132,30 @@ class SteeredExplainer:
         ]
         requests = [request(passage.prompt + said, text) for _, text, passage in pairs for said in (passage.changed, passage.clean)]
         replies = iter(self._judge(requests) if self._judge and requests else [])
-        nats: dict[tuple[int, str], list[float | None]] = {}
+        read: dict[tuple[int, str], list[tuple[Reply, Reply]]] = {}
         for latent, text, _ in pairs:
-            nats.setdefault((latent, text), []).append(nats_of(next(replies), next(replies)))
-        return {latent: _best(of_latent, nats) for latent, of_latent in drawn.items()}
+            read.setdefault((latent, text), []).append((next(replies), next(replies)))
+        return {latent: _best(of_latent, read) for latent, of_latent in drawn.items()}
 
 
-def _best(drawn: Sequence[Explanation], nats: Mapping[tuple[int, str], Sequence[float | None]]) -> Explanation:
+def _best(drawn: Sequence[Explanation], read: Mapping[tuple[int, str], Sequence[tuple[Reply, Reply]]]) -> Explanation:
     """The one of most nats on the prompts; without a text where a reading failed, so that nothing is chosen by what is missing."""
     readable = [one for one in drawn if one.text]
-    judged = [one for one in readable if (one.latent, one.text) in nats]
+    judged = {one.text: one for one in reversed(readable) if (one.latent, one.text) in read}
     if not judged:
         return (readable or list(drawn))[0]
-    read = [nats[one.latent, one.text or ""] for one in judged]
-    failed = sum(value is None for values in read for value in values)
-    if failed:
-        detail = f"{failed} of {sum(map(len, read))} readings to choose by failed"
-        return dataclasses.replace(judged[0], text=None, status=Status.CLIENT_ERROR, detail=detail)
-    sums = [sum(value for value in values if value is not None) for values in read]
-    return judged[max(range(len(judged)), key=sums.__getitem__)]
+    nats = {text: [nats_of(*pair) for pair in read[one.latent, text or ""]] for text, one in judged.items()}
+    if any(value is None for values in nats.values() for value in values):
+        return _unchosen(readable[0], [reply for one in judged.values() for pair in read[one.latent, one.text or ""] for reply in pair])
+    sums = {text: sum(value for value in values if value is not None) for text, values in nats.items()}
+    return max(readable, key=lambda one: sums[one.text])
+
+
+def _unchosen(first: Explanation, replies: Sequence[Reply]) -> Explanation:
+    failed = [reply for reply in replies if reply.status is not Status.OK]
+    status, why = (failed[0].status, failed[0].detail) if failed else (Status.PARSE_ERROR, "no log-probabilities")
+    detail = f"{len(failed) or len(replies)} of {len(replies)} readings to choose by failed: {why}"
+    return dataclasses.replace(first, text=None, status=status, detail=detail)
 
 
 def prompt(passages: Sequence[Passage], config: Config) -> list[Message]:

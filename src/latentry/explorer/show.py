@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 from latentry import contracts
 from latentry.contracts import Contract
 from latentry.errors import ContractError, ParamsError
+from latentry.metric_kinds import METRIC_KINDS
+from latentry.records import NO_EXPLAINER
 from latentry.registry import nearest
 from latentry.store import read_manifest
 
@@ -89,32 +91,40 @@ def _strengths(row: Mapping[str, Any]) -> str:
 
 
 def _explanations(data: Path, sae: str, latent: int) -> Iterator[str]:
-    explanations = _rows(data / "explanations" / sae, contracts.EXPLANATIONS, "explanations.parquet", latent)
-    if not explanations:
-        return
-    yield f"\n{BOLD}explanations{RESET}"
+    explanations = _rows(data / "explanations" / sae, contracts.EXPLANATIONS, "explanations.parquet", latent) or []
     scores = [
         (folder.name, row)
         for folder in sorted((data / "scores" / sae).glob("*/"))
         for row in _rows(folder, contracts.SCORES, "scores.parquet", latent) or ()
     ]
-    for one in explanations:
-        text = f"{one['status']}: {one['detail']}" if one["text"] is None else one["text"]
-        yield f"  {one['explainer']}: {harmless(text)}"
+    texts = {one["explainer"]: f"{one['status']}: {one['detail']}" if one["text"] is None else one["text"] for one in explanations}
+    if any(row["explainer"] == NO_EXPLAINER for _, row in scores):
+        texts[NO_EXPLAINER] = "(scored without an explanation)"
+    if texts:
+        yield f"\n{BOLD}explanations{RESET}"
+    for explainer, text in texts.items():
+        yield f"  {explainer}: {harmless(text)}"
         for scorer, row in scores:
-            if row["explainer"] == one["explainer"]:
+            if row["explainer"] == explainer:
                 yield f"    {DIM}{scorer}{' null' if row['null'] else ''}{RESET} {_score(row)}"
 
 
 def _score(row: Mapping[str, Any]) -> str:
+    """The number that stands for the scorer and, where it is another, the balanced accuracy."""
     if row["status"] != "ok":
         return f"{row['status']} {row['detail']}".strip()
-    shown = [
-        (name, row[key], row[f"{key}_low"], row[f"{key}_high"])
-        for name, key in (("AUROC", "auroc"), ("balanced accuracy", "balanced_accuracy"))
-    ]
-    numbers = [f"{name} {value:.2f} [{low:.2f}, {high:.2f}]" for name, value, low, high in shown if value is not None]
-    return f"{', '.join(numbers)} against {row['contrast_source']}, n = {row['n_activating']} + {row['n_contrast']}"
+    given = [kind for kind in METRIC_KINDS if row[kind] is not None]
+    shown = dict.fromkeys([*given[:1], *(kind for kind in given if kind == "balanced_accuracy")])
+    against = f" against {row['contrast_source']}" if row["contrast_source"] else ""
+    n = f"{row['n_activating']} + {row['n_contrast']}" if row["n_contrast"] else f"{row['n_activating']}"
+    early = ", stopped early" if row["stopped_early"] else ""
+    return f"{', '.join(_number(row, kind) for kind in shown)}{against}, n = {n}{early}"
+
+
+def _number(row: Mapping[str, Any], kind: str) -> str:
+    low, high = row[f"{kind}_low"], row[f"{kind}_high"]
+    interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
+    return f"{METRIC_KINDS[kind].title} {row[kind]:.2f}{interval}"
 
 
 def _activating(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -21,6 +21,9 @@ from latentry.metrics.intervals import (
     wilson_interval,
 )
 
+_ROUNDING = 1e-12
+"""Draws that differ by less are equal."""
+
 Grades = Float[np.ndarray, " example"]
 Truth = Bool[np.ndarray, " example"]
 
@@ -47,7 +50,7 @@ class Separated:
 
     def interval(self, draws: Draws, value: float) -> Interval:
         """95 % percentiles; where all draws are equal resampling knows no spread, and Wilson's with the smaller class as n stands in."""
-        if not draws.size or draws.min() == draws.max():
+        if not draws.size or np.ptp(draws) < _ROUNDING:
             n = min(len(self.activating), len(self.contrast))
             return wilson_interval(value * n, n)
         return percentile_interval(draws)

@@ -90,17 +90,24 @@ class PromptDrawer:
         """Order within its quintile and purpose, the turn among quintiles, the context's place and its purpose."""
         texts: set[str] = set()
         for quintile in range(1, N_QUINTILES + 1):
-            chosen: list[int] = []
-            for place in rng.permutation(np.flatnonzero(found.quintile == quintile)).tolist():
-                text = self._text(found, place)
-                if len(chosen) < self._per_quintile and text not in texts:
-                    texts.add(text)
-                    chosen.append(place)
+            chosen = self._of_quintile(found, quintile, texts, rng)
             n_explain = len(chosen) // _EXPLAIN_ONE_IN
             for number, place in enumerate(chosen):
                 is_explain = number < n_explain
                 order = number if is_explain else number - n_explain
                 yield order, float(rng.random()), place, Purpose.EXPLAIN if is_explain else Purpose.SCORE
+
+    def _of_quintile(self, found: _Contexts, quintile: int, texts: set[str], rng: np.random.Generator) -> list[int]:
+        """Places drawn from one quintile; `texts` holds those of all prompts so far, and grows."""
+        chosen: list[int] = []
+        for place in rng.permutation(np.flatnonzero(found.quintile == quintile)).tolist():
+            if len(chosen) == self._per_quintile:
+                break
+            text = self._text(found, place)
+            if text not in texts:
+                texts.add(text)
+                chosen.append(place)
+        return chosen
 
     def _text(self, found: _Contexts, place: int) -> str:
         return texts_at(self._token_set, found.start[place : place + 1], int(found.length[place]))[0]

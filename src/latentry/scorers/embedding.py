@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from latentry.embeddings import DOCUMENT, QUERY
 from latentry.metrics import LatentScore
 from latentry.records import Judgment, Kind
 from latentry.registry import ScorerConfig
 from latentry.scorers.asking import Case, judgment
 from latentry.scorers.base import Item, ScorerInputs, used_examples
+from latentry.scorers.embedded import CUT, DECIMALS, cut_texts, with_notes
 from latentry.scorers.told_apart import told_apart
 
 if TYPE_CHECKING:
     from latentry.embeddings import Embedder
-
-DECIMALS = 6
-"""Cosines are rounded: their last bits depend on which texts shared a batch, and no score may."""
 
 
 class Config(ScorerConfig):
@@ -50,18 +49,25 @@ class Embedding:
         documents = _numbered(example.text for of_item in examples for example in of_item)
         query_rows = self._embedder.queries(list(queries))
         document_rows = self._embedder.documents(list(documents))
+        cut_queries = cut_texts(self._embedder, QUERY, queries)
+        cut_documents = cut_texts(self._embedder, DOCUMENT, documents)
         judgments = []
         for item, of_item in zip(items, examples, strict=True):
             query = query_rows[queries[item.text]]
             for example in of_item:
                 cosine = round(float(np.dot(query, document_rows[documents[example.text]])), DECIMALS)
                 case = Case(example_id=example.example_id, is_activating=example.kind is Kind.ACTIVATING, shown=example.text)
-                judgments.append(judgment(item, case, None, confidence=cosine))
+                cut = [
+                    name
+                    for name, is_cut in (("explanation", item.text in cut_queries), ("window", example.text in cut_documents))
+                    if is_cut
+                ]
+                judgments.append(judgment(item, case, None, confidence=cosine, detail=f"the {' and the '.join(cut)} {CUT}" if cut else ""))
         return judgments
 
     def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
         """How well the answers tell activating windows from contrasts."""
-        return told_apart(item, judgments, rng, contrast=self.contrast)
+        return with_notes(told_apart(item, judgments, rng, contrast=self.contrast), judgments)
 
 
 def _numbered(texts: Iterable[str]) -> dict[str, int]:

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from latentry.embeddings import DOCUMENT
 from latentry.metrics import LatentScore
 from latentry.records import Example, Judgment, Kind, Status
 from latentry.registry import ScorerConfig
 from latentry.scorers.asking import Case, judgment
 from latentry.scorers.base import Item, ScorerInputs, used_examples
+from latentry.scorers.embedded import CUT, DECIMALS, cut_texts, with_notes
 from latentry.scorers.told_apart import told_apart
 
 if TYPE_CHECKING:
     from latentry.embeddings import Embedder
-
-DECIMALS = 6
-"""Cosines are rounded: their last bits depend on which texts shared a batch, and no score may."""
 
 
 class Config(ScorerConfig):
@@ -58,16 +57,17 @@ class ExampleEmbedding:
         used = [used_examples(item, self.contrast, self._max_examples) for item in items]
         texts = dict.fromkeys([*(text for of in shown.values() for text in of), *(example.text for of in used for example in of)])
         rows = dict(zip(texts, self._embedder.documents(list(texts)), strict=True))
+        cut = cut_texts(self._embedder, DOCUMENT, texts)
         means = {latent: np.mean([rows[text] for text in of], axis=0) for latent, of in shown.items() if of}
         return [
-            _judgment(item, example, rows[example.text], means.get(_whose(item)))
+            _judgment(item, example, rows[example.text], means.get(_whose(item)), is_cut=example.text in cut)
             for item, of in zip(items, used, strict=True)
             for example in of
         ]
 
     def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
         """How well the cosines tell activating windows from contrasts."""
-        return told_apart(item, judgments, rng, contrast=self.contrast)
+        return with_notes(told_apart(item, judgments, rng, contrast=self.contrast), judgments)
 
 
 def _whose(item: Item) -> int:
@@ -76,7 +76,7 @@ def _whose(item: Item) -> int:
 
 
 def _judgment(
-    item: Item, example: Example, row: Float[np.ndarray, " d_embedding"], mean: Float[np.ndarray, " d_embedding"] | None
+    item: Item, example: Example, row: Float[np.ndarray, " d_embedding"], mean: Float[np.ndarray, " d_embedding"] | None, *, is_cut: bool
 ) -> Judgment:
     case = Case(example_id=example.example_id, is_activating=example.kind is Kind.ACTIVATING, shown=example.text)
     if mean is None:
@@ -85,4 +85,4 @@ def _judgment(
     length = float(np.linalg.norm(mean))
     # Windows that cancel out have no direction, and nothing is nearer to it than another.
     cosine = round(float(np.dot(row, mean)) / length, DECIMALS) if length else 0.0
-    return judgment(item, case, None, confidence=cosine)
+    return judgment(item, case, None, confidence=cosine, detail=f"the window {CUT}" if is_cut else "")

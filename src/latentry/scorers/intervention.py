@@ -83,24 +83,22 @@ class Intervention:
         self._config, self._ask, self._steer = config, inputs.ask(config.client), inputs.steered
 
     def judge(self, items: Sequence[Item]) -> list[Judgment]:
-        """One judgment per item and prompt; one alone where the KL was not reached, and none of a latent without prompts."""
+        """One judgment per item and prompt; one alone where there is nothing to read, and none of a latent without prompts."""
         latents = list(dict.fromkeys(item.latent for item in items))
         steered = dict(self._steer(latents, self._config.kl, self._config.mode)) if latents else {}
-        asked = [one for item in items if item.latent in steered for one in self._asked(item, steered[item.latent])]
+        unread = [one for item in items if item.latent in steered and (one := self._unread(item, steered[item.latent]))]
+        asked = [one for item in items if item.latent in steered and item.text.strip() for one in self._asked(item, steered[item.latent])]
         replies = self._replies([request for one in asked for request in (one.changed, one.clean)])
-        judged: dict[tuple[int, str, bool], list[Judgment]] = {}
-        for one in asked:
-            key = one.item.latent, one.item.explainer, one.item.null
-            judged.setdefault(key, []).append(self._judgment(one, replies[one.changed], replies[one.clean]))
-        unreached = [item for item in items if item.latent in steered and not steered[item.latent].reached]
-        return [one for of_item in judged.values() for one in of_item] + [self._unreached(item, steered[item.latent]) for item in unreached]
+        return [self._judgment(one, replies[one.changed], replies[one.clean]) for one in asked] + unread
 
     def score(self, item: Item, judgments: Sequence[Judgment], rng: np.random.Generator) -> LatentScore:
         """The mean over prompts in nats; its detail says at which KL and strength, and how long the explanation is."""
         if not judgments:
             return replace(mean_score("nats", judgments, rng), detail=f"latent {item.latent} has no steering prompts to score on")
         found = mean_score("nats", judgments, rng)
-        said = dict.fromkeys(one.detail.partition(_CLEAN)[0] for one in judgments if one.status in (Status.OK, Status.KL_UNREACHED))
+        said = dict.fromkeys(
+            one.detail.partition(_CLEAN)[0] for one in judgments if one.status in (Status.OK, Status.KL_UNREACHED, Status.UNSUPPORTED)
+        )
         return replace(found, detail="; ".join(part for part in (*said, found.detail) if part))
 
     def _asked(self, item: Item, steered: Steered) -> list[_Asked]:
@@ -120,7 +118,7 @@ class Intervention:
         return dict(zip(distinct, self._ask(distinct), strict=True)) if distinct else {}
 
     def _judgment(self, one: _Asked, changed: Reply, clean: Reply) -> Judgment:
-        nats = nats_of(changed, clean)
+        nats = nats_of(clean, changed) if self._config.mode == "ablate" else nats_of(changed, clean)
         failed = next((reply for reply in (changed, clean) if reply.status is not Status.OK), None)
         if failed is not None:
             status, detail = failed.status, failed.detail
@@ -128,13 +126,18 @@ class Intervention:
             status, detail = Status.PARSE_ERROR, "no log-probabilities of the explanation's tokens"
         else:
             status, detail = Status.OK, f"{one.steered.change}, explanation of {len(changed.continuation)} tokens"
-            nats = -nats if self._config.mode == "ablate" else nats
         detail = f"{detail}{_CLEAN}{one.passage.clean}"
         return _made(one.item, one.passage.example_id, status, detail, changed.key, nats, one.passage.changed)
 
-    def _unreached(self, item: Item, steered: Steered) -> Judgment:
-        detail = f"{steered.change} is nearest to the {self._config.kl:g} nats asked for"
-        return _made(item, f"{item.latent}/steering", Status.KL_UNREACHED, detail, "", None, None)
+    def _unread(self, item: Item, steered: Steered) -> Judgment | None:
+        """The judgment of an item that there is nothing to read of; None where there is."""
+        if not steered.reached:
+            status, detail = Status.KL_UNREACHED, f"{steered.change} is nearest to the {self._config.kl:g} nats asked for"
+        elif not item.text.strip():
+            status, detail = Status.UNSUPPORTED, "the explanation is empty: it has no tokens that could grow more probable"
+        else:
+            return None
+        return _made(item, f"{item.latent}/steering", status, detail, "", None, None)
 
 
 def request(passage: str, explanation: str) -> Request:
@@ -143,10 +146,10 @@ def request(passage: str, explanation: str) -> Request:
     return Request(messages=(*turns, _turn(passage)), max_tokens=1, continuation=neutral(explanation))
 
 
-def nats_of(changed: Reply, clean: Reply) -> float | None:
-    """How much more log-probability the explanation's tokens have after the changed passage; None where a reply gives none."""
-    fine = changed.status is Status.OK is clean.status and len(changed.continuation) == len(clean.continuation) > 0
-    return sum(changed.continuation) - sum(clean.continuation) if fine else None
+def nats_of(passage: Reply, other: Reply) -> float | None:
+    """How much more log-probability the explanation's tokens have after the first passage; None where a reply gives none."""
+    fine = passage.status is Status.OK is other.status and len(passage.continuation) == len(other.continuation) > 0
+    return sum(passage.continuation) - sum(other.continuation) if fine else None
 
 
 def _turn(passage: str) -> Message:

@@ -51,7 +51,7 @@ SHOTS = (
 
 
 class Config(ScorerConfig):
-    """Who is asked."""
+    """Who is asked; `max_examples` counts trials."""
 
     client: str
     """The judge, by its name under `clients`."""

@@ -7,7 +7,7 @@ level for each of its tokens, or none at all.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -91,13 +91,13 @@ def slots_request(text: str, example: Example, top: int) -> Request:
     tokens = shown_tokens(example)
     beginnings = [token + "\t" if not place else f"{UNKNOWN}\n{token}\t" for place, token in enumerate(tokens)]
     levels = tuple(str(level) for level in range(top + 1))
-    return Request(messages=tuple(prompt(text, tokens, top)), max_tokens=1, slots=tuple(beginnings), alternatives=levels)
+    return Request(messages=tuple(prompt(text, tokens, top, in_one_line)), max_tokens=1, slots=tuple(beginnings), alternatives=levels)
 
 
 def words_request(text: str, example: Example, top: int) -> Request:
     """The answer is written by the judge."""
     tokens = shown_tokens(example)
-    return Request(messages=tuple(prompt(text, tokens, top)), max_tokens=TOKENS_PER_LINE * len(tokens))
+    return Request(messages=tuple(prompt(text, tokens, top, one_a_line)), max_tokens=TOKENS_PER_LINE * len(tokens))
 
 
 def shown_tokens(example: Example) -> list[str]:
@@ -110,18 +110,24 @@ def shown_tokens(example: Example) -> list[str]:
     return [text[start:end] for start, end in pairwise(ends)]
 
 
-def prompt(text: str, tokens: Sequence[str], top: int) -> list[Message]:
-    """Worked turns, then the explanation and one window's tokens."""
+def in_one_line(tokens: Sequence[str]) -> str:
+    """The window for a judge that is given the lines of its answer."""
+    return f"Text: {''.join(tokens)}"
+
+
+def one_a_line(tokens: Sequence[str]) -> str:
+    """The window for a judge that writes the lines, and must know where each token ends."""
+    return "\n".join(["Tokens:", *tokens])
+
+
+def prompt(text: str, tokens: Sequence[str], top: int, show: Callable[[Sequence[str]], str] = one_a_line) -> list[Message]:
+    """Worked turns, then the explanation and one window, shown in one way."""
     turns = [Message(role="system", content=SYSTEM.format(top=top))]
     for description, shown, fires in SHOTS:
         worked = shown.split("|")
         answer = "\n".join(f"{token}\t{min(fires.get(place, 0), top)}" for place, token in enumerate(worked))
-        turns += [Message(role="user", content=_question(description, worked)), Message(role="assistant", content=answer)]
-    return [*turns, Message(role="user", content=_question(neutral(text), tokens))]
-
-
-def _question(description: str, tokens: Sequence[str]) -> str:
-    return f"Description: {description}\nTokens:\n" + "\n".join(tokens)
+        turns += [Message(role="user", content=f"Description: {description}\n{show(worked)}"), Message(role="assistant", content=answer)]
+    return [*turns, Message(role="user", content=f"Description: {neutral(text)}\n{show(tokens)}")]
 
 
 def _judgment(item: Item, example: Example, reply: Reply, *, in_words: bool) -> Judgment:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from latentry.contracts import EXAMPLES
 from latentry.randomness import rng_for
@@ -39,9 +40,9 @@ class Steering:
 
     def steered(self, latents: Sequence[int], kl: float, mode: Mode) -> Iterator[tuple[int, Steered]]:
         """Each of the latents that has prompts, one after another."""
-        for latent in latents:
-            if self._prompts.get(latent):
-                yield latent, self._of(latent, kl, mode)
+        mine = [latent for latent in latents if self._prompts.get(latent)]
+        for latent in tqdm(mine, unit="latent", desc=f"latents to {mode}"):
+            yield latent, self._of(latent, kl, mode)
 
     def _of(self, latent: int, target: float, mode: Mode) -> Steered:
         prompts = self._prompts[latent]

@@ -109,7 +109,7 @@ class SteeredPrompts:
     def _run(self, going: _Going, ids: Int[Tensor, "prompt token"]) -> Float[Tensor, "prompt vocabulary"]:
         """Logits after the last of the tokens, which join the keys and values."""
         positions = (going.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        # The place itself, not `1`: that would be a view, on which the CPU's bfloat16 product with the unembedding is 100 times slower.
+        # The place itself, not `1`: that would be a view, whose bfloat16 product with weights that need no gradient takes a CPU 100 times as long.
         output = self._subject.model(
             input_ids=ids,
             attention_mask=going.mask,

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from latentry import contracts
-from latentry.metric_kinds import kind_of
+from latentry.metric_kinds import chance_of, kind_of
 from latentry.plot_rows import latent_rows, training_rows
+from latentry.records import NO_EXPLAINER
 from latentry.store import read_table
 from latentry.tracking import identity
 from latentry.tracking.artifacts import write_cell_files, write_comparison_files
@@ -215,19 +216,22 @@ def _inputs(lock: Mapping[str, Any], stages: Sequence[str]) -> dict[str, str]:
 
 
 def _cell_note(row: Mapping[str, Any], explainer: str, study: Study, cells: Sequence[Mapping[str, Any]]) -> str:
+    explained = "Scored without explanations" if explainer == NO_EXPLAINER else f"Explained by **{explainer}**"
     lines = [
         f"**{row['sae']}**: {row['width']:,} latents, loss {row['loss']}, L0 {_shown(row['l0'], 1)}, FVU {_shown(row['fvu'])},"
-        f" at `{row['hookpoint']}` of {row['subject']}. Explained by **{explainer}**; models asked: {study.judge}.",
+        f" at `{row['hookpoint']}` of {row['subject']}. {explained}; models asked: {study.judge}.",
         "",
-        "| scorer | metric | score | 95 % interval | shuffled null | lift | n of asked |",
-        "|---|---|---|---|---|---|---|",
+        "| scorer | metric | score | 95 % interval | chance | shuffled null | lift | n of asked |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for cell in cells:
         if cell["headline"]:
             interval = f"{_shown(cell['low'])} to {_shown(cell['high'])}"
             counts = f"{cell['n']} of {cell['n_asked']}"
             metric = metric_name(cell).partition("/")[2]
-            shown = (_shown(cell["mean"]), interval, _shown(cell["null"]), _shown(cell["lift"]), counts)
+            chance = chance_of(cell["metric"])
+            known = "" if chance is None else f"{chance:.3g}"
+            shown = (_shown(cell["mean"]), interval, known, _shown(cell["null"]), _shown(cell["lift"]), counts)
             lines.append(f"| {cell['scorer']} | {metric} | {' | '.join(shown)} |")
     lines += ["", "Intervals cover the latents drawn and the judge's noise, not the corpus or the seed.", ""]
     return "\n".join([*lines, "The null scores the same examples under another latent's explanation: lift says that the text is specific."])

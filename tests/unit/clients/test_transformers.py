@@ -216,6 +216,12 @@ def test_a_continuation_has_the_log_probabilities_of_a_plain_forward_its_first_t
         assert (reply.status, reply.prompt_tokens, reply.reply_tokens) == (Status.OK, len(prompt) + len(further), 0)
 
 
+def test_given_texts_of_like_length_are_run_together(folder):
+    requests = [asked("one prompt", continuation="x" * n) for n in (1, 200, 2, 190)]
+    requests += [asked("one prompt", slots=("x" * n,), alternatives=("0",)) for n in (3, 180)]
+    assert sorted(map(sorted, client_of(folder).batches(requests, 3))) == [[0, 2, 4], [1, 3, 5]]
+
+
 SLOTTED = [
     asked("a window " * n, slots=("the\t", "?\nold\t", "?\nsea\t")[:m], alternatives=("0", "1", "07", "9")) for n, m in ((1, 3), (4, 1))
 ]

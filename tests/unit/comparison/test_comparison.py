@@ -11,6 +11,7 @@ from latentry.comparison.grid import AskedScorer, remove_unnamed, remove_unnamed
 from latentry.comparison.summary import summary_of, write_metrics
 from latentry.contracts import COMPARISON, SCORES
 from latentry.errors import ContractError
+from latentry.metric_kinds import METRIC_KINDS, chance_of, context_of, kind_of, reported_name
 from latentry.plot_rows import latent_rows, score_rows
 from latentry.store import work
 from planted_grid import LATENTS, SAES, compare, grid_of, make_sae, put, score_row
@@ -68,6 +69,82 @@ def test_a_scorer_that_grades_has_auroc_as_headline_and_both_metrics(data):
     assert [(row["metric"], row["headline"]) for row in rows] == [("auroc_random", True), ("balanced_accuracy_random", False)]
 
 
+def put_scores(data, sae, scorer, rows):
+    put(data / "scores" / sae / scorer, SCORES, {"scores.parquet": rows, "judgments.parquet": []})
+
+
+def test_what_is_scored_without_explanations_stands_once_per_sae_under_none(data):
+    for sae, found in (("topk-1k", 0.4), ("topk-2k", 0.8)):
+        put_scores(data, sae, "intruder", [{**score_row(latent, "none", "random"), "accuracy": found} for latent in LATENTS[:-1]])
+    (data / "explanations" / "topk-2k" / "manifest.json").unlink()  # no explanation is needed
+    scorers = {
+        "embedding": AskedScorer(contrast="random", max_latents=None),
+        "intruder": AskedScorer(contrast="random", max_latents=None, reads_explanations=False),
+    }
+    tables = compare(grid_of(data, saes=("topk-1k", "topk-2k"), scorers=scorers))
+    cells = [row for row in tables["cells.parquet"].to_pylist() if row["scorer"] == "intruder"]
+    assert [(row["sae"], row["explainer"], row["metric"], row["mean"], row["n"], row["n_asked"]) for row in cells] == [
+        ("topk-1k", "none", "accuracy_random", pytest.approx(0.4), 9, 10),
+        ("topk-2k", "none", "accuracy_random", pytest.approx(0.8), 9, 10),
+    ]
+    assert (cells[0]["null"], cells[0]["lift"], json.loads(cells[0]["statuses"])) == (None, None, {"ok": 9, "single_class": 1})
+    mine = [row for row in tables["latents.parquet"].to_pylist() if row["scorer"] == "intruder"]
+    assert {(row["explainer"], row["explanation"]) for row in mine} == {("none", None)}
+    pairs = [row for row in tables["pairs.parquet"].to_pylist() if row["scorer"] == "intruder"]
+    assert [(row["explainer"], row["difference"]) for row in pairs] == [("none", pytest.approx(-0.4))]
+    assert not [row for row in tables["explainer_pairs.parquet"].to_pylist() if row["scorer"] == "intruder"]
+    assert not [row for row in tables["cells.parquet"].to_pylist() if row["scorer"] == "embedding" and row["explainer"] == "none"]
+    summary = summary_of(tables["cells.parquet"], tables["saes.parquet"])
+    assert summary["topk-1k"]["scores"]["none"] == {"intruder": {"score": 0.4}}
+
+
+def test_metrics_carry_the_class_ratio_and_whether_judging_was_adaptive_in_their_names(data):
+    rows = [{**score_row(latent, "lexical", "random", graded=0.7, decided=0.6), "f1": 0.5} for latent in LATENTS[:-1]]
+    rows += [{**score_row(latent, "lexical", "random", null=True, graded=0.5, decided=0.5), "f1": 0.4} for latent in LATENTS[:-1]]
+    put_scores(data, "topk-1k", "detection", rows)
+    scorers = {"detection": AskedScorer(contrast="random", max_latents=None, class_ratio=(1, 2), is_adaptive=True)}
+    tables = compare(grid_of(data, saes=("topk-1k",), explainers=("lexical",), scorers=scorers))
+    cells = {row["metric"]: row for row in tables["cells.parquet"].to_pylist()}
+    assert list(cells) == ["auroc_random_adaptive", "balanced_accuracy_random_adaptive", "f1_random_1to2_adaptive"]
+    assert [row["lift"] for row in cells.values()] == pytest.approx([0.2, 0.1, 0.1])
+    found = summary_of(tables["cells.parquet"], tables["saes.parquet"])["topk-1k"]["scores"]["lexical"]["detection"]
+    assert found == {"score": 0.7, "lift": 0.2, "balanced_accuracy": 0.6}
+
+
+def test_the_lift_of_nats_is_a_difference(data):
+    rows = [{**score_row(latent, "lexical", ""), "nats": 1.5} for latent in LATENTS[:-1]]
+    rows += [{**score_row(latent, "lexical", "", null=True), "nats": -0.5} for latent in LATENTS[:3]]
+    put_scores(data, "topk-1k", "intervention", rows)
+    scorers = {"intervention": AskedScorer(contrast="", max_latents=None)}
+    row = cell(compare(grid_of(data, saes=("topk-1k",), explainers=("lexical",), scorers=scorers)), metric="nats")
+    assert (row["mean"], row["null"], row["lift"], row["n_lift"]) == (1.5, -0.5, 2.0, 3)
+
+
+def stratified(data, sae, probabilities):
+    path = data / "examples" / sae / "latents.parquet"
+    rows = pq.read_table(path).to_pylist()
+    for row in rows:
+        row["stratum"], row["inclusion_probability"] = row["latent"] % 2, probabilities[row["latent"] % 2]
+    pq.write_table(pa.Table.from_pylist(rows, schema=EXAMPLES.tables["latents.parquet"]), path)
+
+
+def test_latents_drawn_with_unequal_probabilities_weigh_one_over_their_own(data):
+    plain = cell(compare(grid_of(data)), sae="topk-1k", explainer="lexical", scorer="embedding")
+    stratified(data, "topk-1k", (0.5, 0.5))
+    assert cell(compare(grid_of(data)), sae="topk-1k", explainer="lexical", scorer="embedding") == plain
+    stratified(data, "topk-1k", (0.01, 0.5))
+    row = cell(compare(grid_of(data)), sae="topk-1k", explainer="lexical", scorer="embedding")
+    # five even latents score .6 and weigh 100, four odd ones .8 and weigh 2
+    assert row["mean"] == pytest.approx((5 * 100 * 0.6 + 4 * 2 * 0.8) / 508)
+    assert (row["median"], row["quartile_3"]) == (0.6, 0.6)
+    assert row["low"] < row["mean"] < row["high"]
+    # the head of the sample holds latents 16 to 19: two of five of either stratum
+    fuzzed = compare(grid_of(data))["latents.parquet"].to_pylist()
+    found = {row["latent"]: row["inclusion_probability"] for row in fuzzed if (row["sae"], row["scorer"]) == ("topk-1k", "fuzzing")}
+    assert found[16] == found[18] == pytest.approx(0.01 * 2 / 5)
+    assert found[17] == pytest.approx(0.5 * 2 / 5)
+
+
 def test_a_missing_cell_is_shown_empty_and_the_others_are_compared(data):
     whole = compare(grid_of(data))
     (data / "scores" / "topk-2k" / "embedding" / "manifest.json").unlink()
@@ -79,6 +156,22 @@ def test_a_missing_cell_is_shown_empty_and_the_others_are_compared(data):
     assert cell(tables, **kept) == cell(whole, **kept)
     assert [row["width"] for row in tables["saes.parquet"].to_pylist()] == [1024, 2048, None]
     assert "embedding" not in summary_of(tables["cells.parquet"], tables["saes.parquet"])["topk-2k"]["scores"]["lexical"]
+
+
+def test_names_of_metrics_never_collide_and_lead_back_to_their_kind():
+    sources = ["", "random", "same-document", "neighbours-decoder", "semantic", "wrong-position", "mixed"]
+    names = {}
+    for kind in METRIC_KINDS:
+        for source in sources:
+            for ratio in ((1, 1), (1, 10)) if METRIC_KINDS[kind].at_class_ratio else ((1, 1),):
+                for adaptive in (False, True):
+                    names[kind, source, ratio, adaptive] = reported_name(kind, source, ratio, adaptive=adaptive)
+    assert len(set(names.values())) == len(names)
+    assert all(kind_of(name) == kind for (kind, *_), name in names.items())
+    assert (names["f1", "random", (1, 1), False], names["nats", "", (1, 1), False]) == ("f1_random_1to1", "nats")
+    assert context_of("f1_same_document_1to10_adaptive") == "same document contrasts, 1 to 10, adaptive"
+    assert (context_of("nats"), context_of("pearson_0to9_random")) == ("", "random contrasts")
+    assert (chance_of("precision_random_1to3"), chance_of("accuracy_random"), chance_of("f1_random_1to1")) == (0.25, 0.2, None)
 
 
 def test_a_grid_without_any_result_gives_empty_rows(tmp_path):

@@ -3,6 +3,7 @@
 import re
 from html.parser import HTMLParser
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -147,3 +148,22 @@ def test_pieces_join_to_the_very_text(tokens):
         spans += [start, start + len(token)]
         start += len(token)
     assert "".join(piece.text for piece in pieces_of(text, spans, [value for _, value in tokens], 10.0)) == text
+
+
+def with_rows(table, *rows):
+    return pa.Table.from_pylist([*table.to_pylist(), *rows], schema=table.schema)
+
+
+def test_what_is_scored_without_explanations_stands_beside_its_chance_and_without_a_text(study):
+    tables = tables_of(study)
+    cell, latent = tables["cells.parquet"].to_pylist()[0], tables["latents.parquet"].to_pylist()[0]
+    none = {"explainer": "none", "scorer": "intruder"}
+    numbers = {"mean": 0.4321, "null": None, "lift": None, "lift_low": None, "lift_high": None, "headline": True, "n_lift": 0}
+    tables["cells.parquet"] = with_rows(tables["cells.parquet"], {**cell, **none, **numbers, "metric": "accuracy_random"})
+    row = {**dict.fromkeys(latent), "sae": latent["sae"], "latent": latent["latent"], **none}
+    row |= {"explanation_status": "ok", "status": "ok", "accuracy": 0.4, "firing_frequency": 0.01}
+    tables["latents.parquet"] = with_rows(tables["latents.parquet"], row)
+    text = " ".join(Page(report_html(data=study / "data", tables=tables, settings=SETTINGS)).text.split())
+    assert "intruder intruders found, random contrastschance 0.2" in text
+    assert "0.432" in text
+    assert "none scored without one" in text

@@ -52,3 +52,19 @@ def test_each_distinct_text_is_embedded_once_for_all_items():
     queries, documents = embedder.asked
     assert sorted(queries) == ["tax", "whale"]
     assert len(documents) == len(set(documents)) == 24
+
+
+class Cutting(WordEmbedder):
+    """Reads five hundred characters."""
+
+    def cut(self, role: str, texts: Sequence[str]) -> frozenset[str]:  # noqa: ARG002
+        return frozenset(text for text in texts if len(text) > 500)
+
+
+def test_an_explanation_longer_than_the_model_reads_is_scored_and_the_score_says_so():
+    scorer = embedding.build(embedding.Config(kind="embedding"), scorer_inputs(embedder=lambda _: Cutting()))
+    items = [item("tax " * 2500), item("", latent=2)]
+    judgments = scorer.judge(items)
+    long, empty = (scorer.score(one, [made for made in judgments if made.latent == one.latent], np.random.default_rng(0)) for one in items)
+    assert long.detail == "24 judgments: the explanation is longer than the model reads, the rest was cut off"
+    assert (long.status, empty.status, empty.detail) == (Status.OK, Status.OK, "")
