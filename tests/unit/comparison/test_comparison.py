@@ -9,7 +9,7 @@ import pytest
 
 from latentry.comparison.grid import AskedScorer, remove_unnamed, remove_unnamed_cells
 from latentry.comparison.summary import summary_of, write_metrics
-from latentry.contracts import COMPARISON, SCORES
+from latentry.contracts import COMPARISON, EXAMPLES, SCORES
 from latentry.errors import ContractError
 from latentry.metric_kinds import METRIC_KINDS, chance_of, context_of, kind_of, reported_name
 from latentry.plot_rows import latent_rows, score_rows
