@@ -75,7 +75,9 @@ def sae() -> Sae:
     return Sae(
         name="planted",
         hookpoint="here",
+        writes="here",
         loss="standard",
+        d_in=D_IN,
         encode_block=lambda x, block: (x @ rows[block].T - 0.5).relu(),
         decoder=rows,
         decoder_bias=torch.zeros(D_IN),

@@ -14,6 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from latentry.contracts import EXAMPLES
+from latentry.errors import UnsupportedError
 from latentry.randomness import rng_for
 from latentry.records import SteeringPrompt
 from latentry.scorers.passages import Mode, Passage, Steered
@@ -46,7 +47,7 @@ class Steering:
 
     def _of(self, latent: int, target: float, mode: Mode) -> Steered:
         prompts = self._prompts[latent]
-        run = SteeredPrompts(self._subject, self._sae.hookpoint, [prompt.tokens for prompt in prompts])
+        run = SteeredPrompts(self._subject, self._sae.writes, [prompt.tokens for prompt in prompts])
         clean = run.next_logprobs(None)
         change, strength, kl, reached = self._change(run, clean, latent, target, mode)
         passages = self._passages(run, prompts, clean, change) if reached else ()
@@ -56,6 +57,11 @@ class Steering:
         self, run: SteeredPrompts, clean: Tensor, latent: int, target: float, mode: Mode
     ) -> tuple["Replace", float | None, float, bool]:
         if mode == "ablate":
+            if self._sae.writes != self._sae.hookpoint:
+                raise UnsupportedError(
+                    f"SAE {self._sae.name!r} reads {self._sae.hookpoint!r} and writes {self._sae.writes!r}: what a latent contributes is not"
+                    " known where it is taken away; `mode: ablate` is for SAEs that rebuild what they read, take `mode: steer`"
+                )
             change = ablated(self._sae, latent)
             return change, None, mean_kl(clean, run.next_logprobs(change)), True
         direction = self._sae.decoder[latent]

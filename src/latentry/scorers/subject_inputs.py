@@ -51,8 +51,9 @@ class SubjectInputs:
 
     @cached_property
     def _subject(self) -> Subject:
-        name = self._params.saes[self._name].hookpoint
-        points = hookpoints_of({name: self._params.subject.hookpoints[name]})
+        config = self._params.saes[self._name]
+        names = dict.fromkeys(name for name in (config.hookpoint, config.writes) if name)
+        points = hookpoints_of({name: self._params.subject.hookpoints[name] for name in names})
         return load_subject(self._model, points, dtype=self._params.subject.dtype, device=device_of(self._params.run.device))
 
     @cached_property

@@ -125,7 +125,9 @@ def firings(**reading) -> TextFirings:
     sae = Sae(
         name="numbers",
         hookpoint="here",
+        writes="here",
         loss="standard",
+        d_in=4,
         encode_block=encode,
         decoder=torch.zeros(100, 4),
         decoder_bias=torch.zeros(4),
