@@ -206,3 +206,29 @@ def test_an_evaluation_without_a_key_is_refused_with_the_cell_to_rerun(data):
     (data / "saes" / "topk-1k" / "evaluation.json").write_text("{}")
     with pytest.raises(ContractError, match="rerun `dvc repro sae@topk-1k`"):
         compare(grid_of(data))
+
+
+def test_shares_found_by_decile_are_means_over_the_latents_that_have_them_and_never_of_the_null(data):
+    shares = {11: [0.0, 0.5, None, *[1.0] * 7], 12: [1.0, None, None, *[1.0] * 7], 13: None}
+    rows = [score_row(latent, "lexical", "random", decided=0.6) | {"decile_found": of} for latent, of in shares.items()]
+    rows.append(score_row(11, "lexical", "random", null=True, decided=0.6) | {"decile_found": [0.3] * 10})
+    rows.append(score_row(14, "lexical", "random", status="single_class") | {"decile_found": [0.3] * 10})
+    put(data / "scores" / "topk-1k" / "detection", SCORES, {"scores.parquet": rows, "judgments.parquet": []})
+    scorers = {"detection": AskedScorer(contrast="random", max_latents=None)}
+    found = compare(grid_of(data, saes=("topk-1k", "topk-2k"), scorers=scorers))["deciles.parquet"].to_pylist()
+    assert {(row["sae"], row["explainer"], row["scorer"]) for row in found} == {("topk-1k", "lexical", "detection")}
+    assert [(row["decile"], row["found"], row["n"]) for row in found[:4]] == [(1, 0.5, 2), (2, 0.5, 1), (3, None, 0), (4, 1.0, 2)]
+    assert (found[0]["low"], found[0]["high"]) == (0.0, 1.0) and found[1]["low"] is None
+
+
+def test_a_cell_counts_each_reply_of_a_judge_once_and_none_where_no_judge_was_asked(data):
+    def judgment(explainer, key, null=False):
+        return {"latent": 11, "explainer": explainer, "example_id": "", "null": null, "status": "ok", "reply_key": key}
+
+    asked = [judgment("lexical", key) for key in "aab"] + [judgment("lexical", "c", null=True), judgment("default", None)]
+    scores = [score_row(11, explainer, "random", decided=0.6) for explainer in ("lexical", "default")]
+    put(data / "scores" / "topk-1k" / "detection", SCORES, {"scores.parquet": scores, "judgments.parquet": asked})
+    scorers = {"detection": AskedScorer(contrast="random", max_latents=None)}
+    cells = compare(grid_of(data, saes=("topk-1k", "topk-2k"), scorers=scorers))["cells.parquet"].to_pylist()
+    found = {(row["sae"], row["explainer"]): row["n_calls"] for row in cells}
+    assert found == {("topk-1k", "lexical"): 3, ("topk-1k", "default"): 0, ("topk-2k", "lexical"): None, ("topk-2k", "default"): None}
