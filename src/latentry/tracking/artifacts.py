@@ -16,7 +16,9 @@ MAX_ROWS = 5_000
 """The page reads the whole table into the browser."""
 
 
-def write_cell_files(folder: Path, sae: Path, latents: pa.Table, drawn: Sequence[Mapping[str, Any]], metrics: Mapping[str, str]) -> None:
+def write_cell_files(
+    folder: Path, sae: Path, latents: pa.Table, cells: Sequence[Mapping[str, Any]], row: Mapping[str, Any], metrics: Mapping[str, str]
+) -> None:
     """Interpretations, the SAE's evaluation and training curve, and the distribution of scores."""
     from latentry import plots  # altair takes a second to import, and a track with nothing new draws nothing
 
@@ -28,6 +30,7 @@ def write_cell_files(folder: Path, sae: Path, latents: pa.Table, drawn: Sequence
     for name in ("evaluation.json", "loss.csv", "cfg.json"):
         if (sae / name).is_file():
             _copy(sae / name, folder / "sae" / name)
+    drawn = latent_rows(latents, *(pa.Table.from_pylist(list(rows)) for rows in (cells, [row])))
     _write(folder / "figures" / "score_distribution.png", plots.to_png(plots.score_distribution(drawn)))
 
 
