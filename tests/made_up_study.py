@@ -371,9 +371,9 @@ def _cell(name: str, explainer: str, scorer: str, contrast: str, metric: str, ro
 
 
 def _decile(cell: Mapping[str, Any], decile: int) -> dict[str, Any]:
-    found = cell["mean"] - 0.3 + 0.04 * decile
+    found = cell["mean"] - 0.4 + 0.04 * decile
     named = {name: cell[name] for name in ("sae", "explainer", "scorer", "n")}
-    return {**named, "decile": decile, "found": found, "low": found - 0.1, "high": found + 0.1}
+    return {**named, "decile": decile, "found": found, "low": found - 0.1, "high": min(1.0, found + 0.1)}
 
 
 def _comparison(data: Path, saes: list[dict[str, Any]], latents: list[dict[str, Any]], cells: list[dict[str, Any]]) -> None:

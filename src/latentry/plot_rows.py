@@ -44,6 +44,24 @@ def latent_rows(latents: pa.Table, cells: pa.Table, saes: pa.Table) -> list[dict
     return rows
 
 
+def decile_rows(deciles: pa.Table, saes: pa.Table) -> list[dict[str, Any]]:
+    """One row per SAE, explainer, scorer and decile of which windows were judged."""
+    of = {row["sae"]: row for row in sae_rows(saes)}
+    rows = [row for row in deciles.to_pylist() if row["found"] is not None and row["sae"] in of]
+    return [{**{name: of[row["sae"]][name] for name in ("loss", "width")}, **row} for row in rows]
+
+
+def correlation_rows(correlations: pa.Table) -> list[dict[str, Any]]:
+    """One row per explainer and two scorers, over all SAEs together."""
+    return [row for row in correlations.to_pylist() if row["sae"] is None and row["spearman"] is not None]
+
+
+def cost_rows(scores: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of `score_rows` that have an interval and a number of calls, with the interval's `breadth`."""
+    known = [row for row in scores if None not in (row["low"], row["high"], row["n_calls"])]
+    return [{**row, "breadth": row["high"] - row["low"]} for row in known]
+
+
 def training_rows(folder: Path, saes: pa.Table) -> list[dict[str, Any]]:
     """The loss curves of the SAEs that were trained here, from their folders under `folder`; others have none.
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from latentry.plot_rows import latent_rows, sae_rows, score_rows
+from latentry.plot_rows import latent_rows
 
 MAX_ROWS = 5_000
 """The page reads the whole table into the browser."""
@@ -45,16 +45,8 @@ def write_comparison_files(folder: Path, here: Path, lock: str) -> None:
         if (here / name).is_file():
             _copy(here / name, folder / name)
     _write(folder / "dvc.lock", lock)
-    saes, cells, latents = (pq.read_table(comparison / f"{name}.parquet") for name in ("saes", "cells", "latents"))
-    scores = score_rows(cells, saes)
-    charts = {
-        "score_by_width": plots.score_by_width(scores),
-        "score_by_l0": plots.score_by_l0(scores),
-        "frontier": plots.frontier(sae_rows(saes)),
-        "score_distribution": plots.score_distribution(latent_rows(latents, cells, saes)),
-    }
-    for name, chart in charts.items():
-        _write(folder / "figures" / f"{name}.png", plots.to_png(chart))
+    for figure in plots.figures_of({path.name: pq.read_table(path) for path in comparison.glob("*.parquet")}):
+        _write(folder / "figures" / f"{figure.name}.png", plots.to_png(figure.chart))
 
 
 def interpretations(latents: pa.Table, metrics: Mapping[str, str]) -> pa.Table:
