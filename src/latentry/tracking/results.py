@@ -112,9 +112,13 @@ def read_results(here: Path) -> Results:
     )
 
 
-def headlines(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The metric that stands for each scorer, as it is logged."""
-    return {row["scorer"]: metric_name(row) for row in cells if row["headline"]}
+def headlines(cells: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The metric that stands for each scorer, as it is logged, and the cells that have it."""
+    found: dict[str, list[str]] = {metric_name(row): [] for row in cells if row["headline"]}
+    for row in cells:
+        if row["headline"] and row["mean"] is not None:
+            found[metric_name(row)].append(f"{row['sae']}/{row['explainer']}")
+    return found
 
 
 def run_records(results: Results, study: Study, totals: Totals) -> list[RunRecord]:

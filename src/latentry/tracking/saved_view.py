@@ -7,7 +7,7 @@ is written here only, and a page that does not understand it shows its usual one
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 VIEW = "size-x-loss"
@@ -19,13 +19,29 @@ CURRENT_CELLS = "tags.kind = 'cell' and tags.superseded = 'false'"
 _FIXED = ("0", "1", "attributes.`Run Name`")
 _LAST = ("runDateAndNestInfo", "duration")
 """Columns that the page always has, by its own names: parameters would else stand behind all metrics, out of sight."""
+_CHARTS_IN_A_ROW = 2
+"""Of more than two the titles cannot be read on a usual screen."""
+_OTHER_SECTIONS = ("sae", "training", "cost")
 _SIZE, _LOSS, _L0 = "d_sae", "loss", "l0"
 
 
-def view_tag(headlines: Mapping[str, str]) -> str:
-    """The tag's value, from each scorer's headline metric (`detection` -> `detection/auroc_random`)."""
-    view = {"name": NAME, "createdAt": 0, "updatedAt": 0, "state": _packed(_state(headlines))}
+def view_tag(runs_with: Mapping[str, Collection[str]]) -> str:
+    """The tag's value, from the headline metric of each scorer (`detection/auroc_random`) with the runs that have it, by any names."""
+    view = {"name": NAME, "createdAt": 0, "updatedAt": 0, "state": _packed(_state(runs_with))}
     return json.dumps(view)
+
+
+def shown_together(runs_with: Mapping[str, Collection[str]]) -> list[str]:
+    """The metrics that half of the runs have at once: the page's parallel coordinates leave out a run that lacks one of them.
+
+    So a cell that failed costs its run's line, and a scorer that reads no explanation, whose scores stand in runs of their own, its axis.
+    """
+    kept, left = set[str](), set[str]()
+    for metric in sorted(runs_with, key=lambda name: -len(runs_with[name])):
+        both = left & set(runs_with[metric]) if kept else set(runs_with[metric])
+        if both and 2 * len(both) >= max(map(len, runs_with.values())):
+            kept, left = kept | {metric}, both
+    return [metric for metric in runs_with if metric in kept]
 
 
 def _packed(state: Mapping[str, Any]) -> str:
@@ -33,8 +49,8 @@ def _packed(state: Mapping[str, Any]) -> str:
     return "deflate;" + base64.b64encode(zlib.compress(json.dumps(state).encode(), 9)).decode()
 
 
-def _state(headlines: Mapping[str, str]) -> dict[str, Any]:
-    metrics = list(headlines.values())
+def _state(runs_with: Mapping[str, Collection[str]]) -> dict[str, Any]:
+    metrics = list(runs_with)
     columns = [f"params.`{name}`" for name in (_SIZE, _LOSS, "explainer")]
     columns += [f"metrics.`{name}{end}`" for end in ("", "_lift") for name in metrics]
     columns += ["metrics.`sae/l0`", "metrics.`sae/fvu`"]
@@ -58,8 +74,8 @@ def _state(headlines: Mapping[str, str]) -> dict[str, Any]:
         "groupBy": None,
         "groupsExpanded": {},
         "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
-        "compareRunSections": _sections(len(metrics)),
-        "compareRunCharts": _charts(metrics),
+        "compareRunSections": [*_sections(), *_closed_sections(metrics)],
+        "compareRunCharts": _charts(metrics, shown_together(runs_with)),
     }
 
 
@@ -68,24 +84,30 @@ def _width(column: str) -> int:
     return max(80, 7 * len(column.split("`")[1]) + 16)
 
 
-def _sections(n_scorers: int) -> list[dict[str, Any]]:
+def _sections() -> list[dict[str, Any]]:
     titles = {"all": "Size, loss and L0 against the scores", "size": "Score against size", "l0": "Score against L0", "bars": "Every run"}
-    columns = {"all": 1, "bars": 2}
     return [
         {
             "uuid": key,
             "name": name,
             "display": True,
             "isReordered": False,
-            "columns": columns.get(key, max(n_scorers, 2)),
+            "columns": 1 if key == "all" else _CHARTS_IN_A_ROW,
             "cardHeight": 400,
         }
         for key, name in titles.items()
     ]
 
 
-def _charts(metrics: Sequence[str]) -> list[dict[str, Any]]:
-    parallel = {"type": "PARALLEL", "selectedParams": ["log2_d_sae", _LOSS, _L0], "selectedMetrics": list(metrics), "showAllRuns": False}
+def _closed_sections(metrics: Sequence[str]) -> list[dict[str, Any]]:
+    """Where the page puts the charts that it draws of every other metric, by what stands before the stroke: shut, so that they are
+    neither in the way nor drawn until asked for."""
+    names = dict.fromkeys([*(metric.partition("/")[0] for metric in metrics), *_OTHER_SECTIONS])
+    return [{"uuid": f"more-{name}", "name": name, "display": False, "isReordered": False} for name in names]
+
+
+def _charts(metrics: Sequence[str], together: Sequence[str]) -> list[dict[str, Any]]:
+    parallel = {"type": "PARALLEL", "selectedParams": ["log2_d_sae", _LOSS, _L0], "selectedMetrics": list(together), "showAllRuns": False}
     charts = [_chart("all", "parallel", parallel)]
     for number, metric in enumerate(metrics):
         charts.append(_chart("size", f"size-{number}", _scatter(_SIZE, metric)))
