@@ -110,7 +110,7 @@ def test_all_arrives_at_a_server_in_as_many_requests_for_few_latents_as_for_many
     assert attached == {"report/index.html"}
 
 
-def test_a_server_that_dies_half_way_leaves_what_is_pending_for_later(server, tmp_path, sent, capsys):
+def test_a_server_that_dies_half_way_leaves_what_is_pending_for_later(server, tmp_path, sent, capsys, monkeypatch):
     root = make_study(tmp_path / "study", n_latents=6, widths={"1k": 1024})
 
     def dies(path: str) -> None:
@@ -128,7 +128,9 @@ def test_a_server_that_dies_half_way_leaves_what_is_pending_for_later(server, tm
     said = capsys.readouterr().err
     assert "TRACKING FAILED" in said and "3 runs" in said and "latentry track" in said
 
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
     server.start()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
     half = [run for run in runs_of(server, "half way") if run.data.tags.get("complete") != "true"]
     assert len(half) == 1
     again = track(params_of("half way"), root, root)
