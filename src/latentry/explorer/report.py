@@ -57,6 +57,8 @@ def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping
         _environment()
         .get_template("report.html.jinja")
         .render(
+            samples=[samples.sae_sample(data, sae, latents, rows, per_sae) for sae in names],
+            digests=_digests(data, names),
             settings=settings,
             saes=[{**row, "explainers": _explainers(row["sae"], rows)} for row in saes.to_pylist()],
             scorers=_scorers(rows),
@@ -69,8 +71,6 @@ def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping
             specs=markupsafe.Markup(plots.to_json({figure.name: figure.chart for figure in figures})),
             scripts=[markupsafe.Markup(script) for script in scripts],
             policy=_policy(scripts),
-            samples=[samples.sae_sample(data, sae, latents, rows, per_sae) for sae in names],
-            digests=_digests(data, names),
         )
     )
 

@@ -149,7 +149,8 @@ def test_metrics_in_git_hold_rounded_headlines_and_are_the_same_bytes_twice(data
         write_metrics(tmp_path / name, data / "saes", tmp_path / f"metrics-{name}")
     one, two = (tmp_path / f"metrics-{name}" for name in ("one", "two"))
     files = sorted(path.relative_to(one) for path in one.rglob("*.json"))
-    assert [path.as_posix() for path in files] == ["plots/saes.json", "plots/scores.json", "plots/training.json", "summary.json"]
+    plots = ("correlations", "deciles", "latents", "saes", "scores", "training")
+    assert [path.as_posix() for path in files] == [*(f"plots/{name}.json" for name in plots), "summary.json"]
     assert all((one / path).read_bytes() == (two / path).read_bytes() for path in files)
     found = json.loads((one / "summary.json").read_text())["topk-1k"]
     assert found["quality"] == {"l0": 32.0, "fvu": 0.25, "ce_recovered": 0.9, "dead_fraction": 0.1, "width": 1024}
