@@ -31,15 +31,15 @@ def sae_rows(saes: pa.Table) -> list[dict[str, Any]]:
 
 
 def latent_rows(latents: pa.Table, cells: pa.Table, saes: pa.Table) -> list[dict[str, Any]]:
-    """One row per latent, explainer and scorer that has the headline score."""
-    of = {row["sae"]: row for row in saes.to_pylist()}
+    """One row per latent, explainer and scorer that has the headline score, of SAEs that are there."""
+    of = {row["sae"]: row for row in saes.to_pylist() if row["loss"] is not None}
     headline = {(row["sae"], row["explainer"], row["scorer"]): row["metric"] for row in headline_rows(cells)}
     kept = ("sae", "explainer", "scorer", "latent", "firing_frequency")
     rows = []
     for row in latents.select([*kept, *METRIC_KINDS]).to_pylist():
         metric = headline.get((row["sae"], row["explainer"], row["scorer"]))
         score = row[kind_of(metric)] if metric else None
-        if score is not None:
+        if score is not None and row["sae"] in of:
             about = {name: of[row["sae"]][name] for name in ("loss", "width")}
             rows.append({**about, **{name: row[name] for name in kept}, "metric": metric, "score": score, **_scale_of(metric)})
     return rows

@@ -10,6 +10,7 @@ import vl_convert
 import yaml
 
 from latentry import plots
+from latentry.contracts import COMPARISON
 from latentry.plot_rows import evenly
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +105,18 @@ def test_svg_is_the_same_twice():
 def test_every_plot_of_nothing_says_so(plot, rows):
     found = json.dumps(plot(rows()[:0]).to_dict())
     assert NOTHING in found or " yet" in found or "needs two scorers" in found
+
+
+def test_a_comparison_of_nothing_that_could_be_scored_has_all_its_plots_of_nothing():
+    figures = plots.figures_of({name: schema.empty_table() for name, schema in COMPARISON.tables.items()})
+    assert len(figures) == len({figure.name for figure in figures}) == 9
+    assert all(set(figure.chart.to_dict()["encoding"]) == {"text"} for figure in figures)
+
+
+def test_an_explainers_scorers_stand_in_one_row():
+    rows = [{**row, "explainer": explainer} for explainer in ("lexical", "default") for row in score_rows()]
+    alone = [{**row, "explainer": "none", "scorer": "example-embedding"} for row in score_rows({"embedding": "auroc_random"})]
+    assert plots.score_by_width([*rows, *alone]).to_dict()["columns"] == 2
 
 
 def test_scores_by_width_say_metric_chance_contrast_and_n():

@@ -89,7 +89,8 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 
 def _write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """One row a line, so that git and its readers see which changed."""
-    _write_text(path, "[\n" + ",\n".join(json.dumps(row, **_JSON) for row in rows) + "\n]")
+    lines = ",\n".join(json.dumps(row, **_JSON) for row in rows)
+    _write_text(path, f"[\n{lines}\n]" if rows else "[]")
 
 
 def _write_text(path: Path, text: str) -> None:

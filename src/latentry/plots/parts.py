@@ -71,7 +71,8 @@ def in_parts(rows: Rows, key: Callable[..., Any], draw: Callable[[Rows], Any], t
 
 def in_a_row(rows: Rows) -> int:
     """Panels beside each other: an explainer's scorers, where that are two or three."""
-    return 2 if len(distinct(rows, "scorer")) == 2 else 3
+    most = max(Counter(explainer for explainer, _ in {(row["explainer"], row["scorer"]) for row in rows}).values())
+    return 2 if most == 2 else 3
 
 
 def faceted(chart: Any, values: Rows, panels: Sequence[str], columns: int = 3) -> alt.FacetChart:

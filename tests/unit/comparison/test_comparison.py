@@ -11,7 +11,7 @@ from latentry.comparison.grid import AskedScorer, remove_unnamed, remove_unnamed
 from latentry.comparison.summary import summary_of, write_metrics
 from latentry.contracts import COMPARISON, SCORES
 from latentry.errors import ContractError
-from latentry.plot_rows import latent_rows, score_rows
+from latentry.plot_rows import cost_rows, latent_rows, score_rows, with_breadth
 from latentry.store import work
 from planted_grid import LATENTS, SAES, compare, grid_of, make_sae, put, score_row
 
@@ -181,6 +181,18 @@ def test_rows_for_plots_hold_every_scored_cell_and_latent(data):
         ("embedding", "auroc_random"),
         ("fuzzing", "balanced_accuracy_wrong_position"),
     }
+
+
+def test_rows_for_plots_leave_out_a_sae_that_is_not_there_and_know_chance_and_breadth(data):
+    (data / "saes" / "topk-2k" / "manifest.json").unlink()
+    tables = compare(grid_of(data))
+    cells, saes = tables["cells.parquet"], tables["saes.parquet"]
+    assert {row["sae"] for row in latent_rows(tables["latents.parquet"], cells, saes)} == {"topk-1k", "jumprelu-1k"}
+    rows = with_breadth(score_rows(cells, saes))
+    assert {(row["chance"], row["unit"]) for row in rows} == {(0.5, "score")}
+    assert all(row["breadth"] == pytest.approx(row["high"] - row["low"]) for row in rows)
+    assert cost_rows(score_rows(cells, saes)) == rows  # no judge was asked: 0 calls
+    assert with_breadth([rows[0] | {"low": None, "high": None}])[0]["breadth"] is None
 
 
 def test_removing_unnamed_cells_deletes_exactly_the_others(data):
