@@ -332,9 +332,10 @@ def test_a_long_training_curve_is_thinned_with_both_its_ends(published):
 
 def test_the_saved_view_fits_a_tag_and_shows_size_and_loss_first():
     metrics = {f"scorer-{n}/balanced_accuracy_wrong_position": ["a", "b"] for n in range(14)}
-    value = saved_view.view_tag(metrics)
-    assert len(value) <= 5000
-    state = state_of(value)
+    tags = saved_view.view_tags(metrics, "topk-1k")
+    assert max(map(len, tags.values())) <= 5000
+    state, explanations = (state_of(tags[f"mlflow.sharedViewState.{key}"]) for key in ("size-x-loss", "explanations"))
+    assert explanations["searchFilter"] == f"{state['searchFilter']} and tags.sae = 'topk-1k'"
     assert state["selectedColumns"][:2] == ["params.`d_sae`", "params.`loss`"]
     scattered = [(chart["xaxis"]["key"], chart["yaxis"]["key"]) for chart in state["compareRunCharts"] if chart["type"] == "SCATTER"]
     assert set(scattered) == {(x, metric) for x in ("d_sae", "l0") for metric in metrics}

@@ -129,7 +129,9 @@ def _publish_all(
         for record in records:
             new = _upsert(client, experiment_id, record, tags, runs)
             (progress.published if new else progress.skipped).append(record.name)
-        client.set_experiment_tag(experiment_id, saved_view.TAG, saved_view.view_tag(headlines(results.cells)))
+        some_sae = next((record.tags["sae"] for record in records if record.kind == "cell"), "")
+        for name, view in saved_view.view_tags(headlines(results.cells), some_sae).items():
+            client.set_experiment_tag(experiment_id, name, view)
     except (MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError) as error:
         return str(error).splitlines()[0] if str(error) else type(error).__name__
     return ""

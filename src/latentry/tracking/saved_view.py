@@ -1,4 +1,4 @@
-"""The saved view "size x loss": which columns and charts the experiment's page shows, as an experiment tag.
+"""The saved views of the experiment's page, as experiment tags: "size x loss" with its columns and charts, and one SAE's explanations.
 
 The page shows neither size nor score by itself. The format is MLflow's own and undocumented (read off 3.17.2), so it
 is written here only, and a page that does not understand it shows its usual one.
@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 VIEW = "size-x-loss"
-NAME = "size x loss"
-TAG = f"mlflow.sharedViewState.{VIEW}"
+EXPLANATIONS = "explanations"
+TAG = "mlflow.sharedViewState."
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 CURRENT_CELLS = "tags.kind = 'cell' and tags.superseded = 'false'"
 
@@ -25,10 +25,22 @@ _OTHER_SECTIONS = ("sae", "training", "cost")
 _SIZE, _LOSS, _L0 = "d_sae", "loss", "l0"
 
 
-def view_tag(runs_with: Mapping[str, Collection[str]]) -> str:
-    """The tag's value, from the headline metric of each scorer (`detection/auroc_random`) with the runs that have it, by any names."""
-    view = {"name": NAME, "createdAt": 0, "updatedAt": 0, "state": _packed(_state(runs_with))}
-    return json.dumps(view)
+def view_tags(runs_with: Mapping[str, Collection[str]], sae: str) -> dict[str, str]:
+    """The tags, from the headline metric of each scorer (`detection/auroc_random`) with the runs that have it, by any names.
+
+    Explanations stand side by side by latent, and latents of two SAEs have nothing in common but their number: so that view
+    is of one SAE, and another is typed in its place.
+    """
+    state = _state(runs_with)
+    found = {VIEW: _view("size x loss", state)}
+    if sae:
+        mine = {**state, "searchFilter": f"{CURRENT_CELLS} and tags.sae = '{sae}'"}
+        found[EXPLANATIONS] = _view("explanations of one SAE", mine)
+    return {f"{TAG}{key}": value for key, value in found.items()}
+
+
+def _view(name: str, state: Mapping[str, Any]) -> str:
+    return json.dumps({"name": name, "createdAt": 0, "updatedAt": 0, "state": _packed(state)})
 
 
 def shown_together(runs_with: Mapping[str, Collection[str]]) -> list[str]:
@@ -85,7 +97,13 @@ def _width(column: str) -> int:
 
 
 def _sections() -> list[dict[str, Any]]:
-    titles = {"all": "Size, loss and L0 against the scores", "size": "Score against size", "l0": "Score against L0", "bars": "Every run"}
+    titles = {
+        "all": "Size, loss and L0 against the scores",
+        "size": "Score against size",
+        "l0": "Score against L0",
+        "score": "Score of every run",
+        "lift": "Lift of every run",
+    }
     return [
         {
             "uuid": key,
@@ -101,7 +119,8 @@ def _sections() -> list[dict[str, Any]]:
 
 def _closed_sections(metrics: Sequence[str]) -> list[dict[str, Any]]:
     """Where the page puts the charts that it draws of every other metric, by what stands before the stroke: shut, so that they are
-    neither in the way nor drawn until asked for."""
+    neither in the way nor drawn until asked for.
+    """
     names = dict.fromkeys([*(metric.partition("/")[0] for metric in metrics), *_OTHER_SECTIONS])
     return [{"uuid": f"more-{name}", "name": name, "display": False, "isReordered": False} for name in names]
 
@@ -112,8 +131,8 @@ def _charts(metrics: Sequence[str], together: Sequence[str]) -> list[dict[str, A
     for number, metric in enumerate(metrics):
         charts.append(_chart("size", f"size-{number}", _scatter(_SIZE, metric)))
         charts.append(_chart("l0", f"l0-{number}", _scatter(_L0, metric)))
-        charts.append(_chart("bars", f"bar-{number}", {"type": "BAR", "metricKey": metric}))
-        charts.append(_chart("bars", f"lift-{number}", {"type": "BAR", "metricKey": f"{metric}_lift"}))
+        charts.append(_chart("score", f"bar-{number}", {"type": "BAR", "metricKey": metric}))
+        charts.append(_chart("lift", f"lift-{number}", {"type": "BAR", "metricKey": f"{metric}_lift"}))
     return charts
 
 
