@@ -39,7 +39,7 @@ def latent_rows(latents: pa.Table, cells: pa.Table, saes: pa.Table) -> list[dict
     for row in latents.select([*kept, *METRIC_KINDS]).to_pylist():
         metric = headline.get((row["sae"], row["explainer"], row["scorer"]))
         score = row[kind_of(metric)] if metric else None
-        if score is not None and row["sae"] in of:
+        if metric and score is not None and row["sae"] in of:
             about = {name: of[row["sae"]][name] for name in ("loss", "width")}
             rows.append({**about, **{name: row[name] for name in kept}, "metric": metric, "score": score, **_scale_of(metric)})
     return rows
