@@ -49,11 +49,11 @@ def client_of(root: Path):
     return MlflowClient(tracking_uri=tracking_uri(root))
 
 
-def runs_of(root: Path, filter_string: str = "") -> dict:
+def runs_of(root: Path, filter_string: str = "", experiment: str = "sizes") -> dict:
     client = client_of(root)
-    experiment = client.get_experiment_by_name("sizes")
-    assert experiment is not None
-    return {run.info.run_name: run for run in client.search_runs([experiment.experiment_id], filter_string)}
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    return {run.info.run_name: run for run in client.search_runs([found.experiment_id], filter_string)}
 
 
 def artifact(run, name: str) -> Path:
@@ -277,23 +277,28 @@ def test_a_result_that_comes_back_is_the_current_one_again(copy):
     assert current.info.run_id == first.info.run_id
 
 
-def test_what_is_missing_is_said_and_the_rest_is_published(tmp_path, empty_store):
-    make_study(tmp_path, n_latents=12, widths={"1k": 1024})
-    shutil.copy(empty_store, tmp_path / "mlflow.db")
-    rewrite(tmp_path, "saes.parquet", lambda row: row if row["sae"] == "topk-1k" else dict.fromkeys(row) | {"sae": row["sae"]})
+@pytest.mark.slow
+def test_what_is_missing_is_said_and_the_rest_published_from_a_folder_and_to_an_experiment_of_any_name(tmp_path, empty_store):
+    root = tmp_path / "eine Größe, 実験 #1 100%"
+    make_study(root, n_latents=12, widths={"1k": 1024})
+    shutil.copy(empty_store, root / "mlflow.db")
+    rewrite(root, "saes.parquet", lambda row: row if row["sae"] == "topk-1k" else dict.fromkeys(row) | {"sae": row["sae"]})
     gone = {"n": 0, "n_asked": 0, "n_lift": 0, "statuses": "{}"}
 
     def without(row):
         numbers = {name: None for name, value in row.items() if isinstance(value, float)}
         return {**row, **numbers, **gone} if row["sae"] == "jumprelu-1k" or row["scorer"] == "fuzzing" else row
 
-    rewrite(tmp_path, "cells.parquet", without)
-    rewrite(tmp_path, "latents.parquet", lambda row: None if row["sae"] == "jumprelu-1k" or row["scorer"] == "fuzzing" else row)
+    def explained(row):
+        return None if row["sae"] == "jumprelu-1k" or row["scorer"] == "fuzzing" else {**row, "explanation": "Wale, 鯨 \u202eside\u202c"}
 
-    result = track(params_of(required=True), tmp_path, tmp_path)
+    rewrite(root, "cells.parquet", without)
+    rewrite(root, "latents.parquet", explained)
+
+    result = track(params_of(required=True, experiment="größen 実験"), root, root)
 
     assert set(result.published) == {"topk-1k/lexical", "topk-1k/default", "comparison of 2 SAEs"}
-    runs = runs_of(tmp_path)
+    runs = runs_of(root, experiment="größen 実験")
     comparison, cell = runs["comparison of 2 SAEs"].data, runs["topk-1k/default"].data
     assert (comparison.tags["missing"], cell.tags["missing"]) == ("jumprelu-1k", "fuzzing")
     assert comparison.metrics["comparison/n_missing_saes"] == 1
@@ -301,23 +306,24 @@ def test_what_is_missing_is_said_and_the_rest_is_published(tmp_path, empty_store
     assert "| fuzzing | auroc_wrong_position | unknown |" in cell.tags["mlflow.note.content"]
     assert "missing**: not run" in cell.tags["mlflow.note.content"] and "1 parse_error" in cell.tags["mlflow.note.content"]
     assert "detection/auroc_random" in cell.metrics and "fuzzing/auroc_wrong_position" not in cell.metrics
+    files = client_of(root).download_artifacts(runs["topk-1k/default"].info.run_id, "interpretations.json", str(tmp_path))
+    assert json.loads(Path(files).read_text())["data"][0][1] == "Wale, 鯨 \u202eside\u202c"
 
 
-def test_one_sae_in_a_folder_of_any_name_under_an_experiment_of_any_name(tmp_path, empty_store):
-    root = tmp_path / "eine Größe, 実験 #1 100%"
-    make_study(root, n_latents=12, widths={"1k": 1024})
-    shutil.copy(empty_store, root / "mlflow.db")
-    for name in ("saes.parquet", "cells.parquet", "latents.parquet"):
-        rewrite(root, name, lambda row: row if row["sae"] == "topk-1k" else None)
-    rewrite(root, "latents.parquet", lambda row: {**row, "explanation": "Wale, 鯨 and \u202eside\u202c"})
-    track(params_of(required=True, experiment="größen 実験"), root, root)
-    client = client_of(root)
-    experiment = client.get_experiment_by_name("größen 実験")
-    assert experiment is not None
-    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
-    assert set(runs) == {"topk-1k/lexical", "topk-1k/default", "comparison of 1 SAE"}
-    files = client.download_artifacts(runs["topk-1k/default"].info.run_id, "interpretations.json", str(tmp_path))
-    assert json.loads(Path(files).read_text())["data"][0][1] == "Wale, 鯨 and \u202eside\u202c"
+def test_one_sae_alone_is_a_comparison_and_one_never_made_is_said(copy):
+    def records() -> dict:
+        study = SimpleNamespace(saes=SAES, scorers=tuple(SCORERS), judge="j", seed=1, n_latents="12")
+        return {record.name: record for record in run_records(read_results(copy), study, lambda _: None)}
+
+    rewrite(copy, "saes.parquet", lambda row: row if row["sae"] == "topk-1k" else dict.fromkeys(row) | {"sae": row["sae"]})
+    found = records()
+    assert set(found) == {"topk-1k/lexical", "topk-1k/default", "comparison of 2 SAEs"}
+    assert found["comparison of 2 SAEs"].tags["missing"] == "jumprelu-1k"
+    for name in ("saes.parquet", "cells.parquet"):
+        rewrite(copy, name, lambda row: row if row["sae"] == "topk-1k" else None)
+    found = records()
+    assert set(found) == {"topk-1k/lexical", "topk-1k/default", "comparison of 1 SAE"}
+    assert found["comparison of 1 SAE"].tags["missing"] == "none"
 
 
 def test_a_long_training_curve_is_thinned_with_both_its_ends(published):
