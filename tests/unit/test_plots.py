@@ -186,6 +186,18 @@ def test_many_latents_are_thinned_evenly_but_counted_whole():
     assert len(points) == plots.POINTS_PER_PANEL
     assert {row["sae"] for row in points} == {row["sae"] for row in sae_rows()}
     assert "n = 700" in points[0]["panel"]
+    assert "at most 1500 points a panel" in chart["title"]["subtitle"]
+    assert "at most" not in plots.score_distribution(latent_rows()).to_dict()["title"]["subtitle"]
+
+
+def test_all_panels_together_draw_a_bounded_number_of_latents():
+    rows = [
+        {**row, "scorer": f"scorer-{i}", "metric": metric}
+        for i, metric in enumerate(["nats", "accuracy", "auroc"] * 2)
+        for row in latent_rows(n=200)
+    ]
+    parts = plots.score_by_frequency(rows).to_dict()["vconcat"]
+    assert sum(len(part["data"]["values"]) for part in parts) == 3000
 
 
 def test_rows_in_git_are_thinned_evenly():

@@ -30,8 +30,8 @@ from latentry.plots.parts import (
 
 POINTS_PER_PANEL = 1500
 """Latents drawn in one panel, taken evenly from all of them; boxes and n are of all."""
-_POINTS = 9000
-"""Latents drawn in all panels of one plot: what bounds the report, which holds them as text."""
+_POINTS = 3000
+"""Latents drawn in all panels of one plot: what bounds the report, which holds each twice, as picture and as row."""
 _DRAWN = ("sae", "loss", "latent", "firing_frequency", "score")
 
 
@@ -42,7 +42,7 @@ def score_distribution(rows: Rows) -> alt.TopLevelMixin:
         return nothing(title)
     note = "Each point is a latent, n a SAE; the box is the middle half, its line the median; dashed: chance"
     losses = distinct(rows, "loss")
-    return in_parts(rows, scale_of, lambda some: _distributions(some, losses), title, note)
+    return in_parts(rows, scale_of, lambda some: _distributions(some, losses, _most(rows)), title, note + _left_out(rows))
 
 
 def score_by_frequency(rows: Rows) -> alt.TopLevelMixin:
@@ -51,15 +51,19 @@ def score_by_frequency(rows: Rows) -> alt.TopLevelMixin:
     fired = [row for row in rows if row["firing_frequency"]]
     if not fired:
         return nothing(title)
-    losses = distinct(fired, "loss")
+    losses, note = distinct(fired, "loss"), f"Each point is a latent, n of each SAE; dashed: chance{_left_out(fired)}"
     return in_parts(
-        fired, scale_of, lambda some: _frequencies(some, losses), title, "Each point is a latent, n of each SAE; dashed: chance"
+        fired,
+        scale_of,
+        lambda some: _frequencies(some, losses, _most(fired)),
+        title,
+        note,
     )
 
 
-def _distributions(rows: Rows, losses: Sequence[str]) -> alt.FacetChart:
+def _distributions(rows: Rows, losses: Sequence[str], most: int) -> alt.FacetChart:
     panels, saes = panels_of(rows), distinct(rows, "sae")
-    points = [{**row, "jitter": place % 7 - 3} for place, row in enumerate(_thinned(panels))]
+    points = [{**row, "jitter": place % 7 - 3} for place, row in enumerate(_thinned(panels, most))]
     y, scale = alt.Y("sae:N", title=None, sort=saes), score_scale(rows, ["score"])
     x = alt.X("score:Q", title=score_title(rows), scale=scale, axis=alt.Axis(labelFlush=False, tickCount=5))
     boxes = alt.Chart().transform_filter("datum.box").encode(y=y, tooltip=hover("sae", "median", "middle half", "n"))
@@ -75,7 +79,7 @@ def _distributions(rows: Rows, losses: Sequence[str]) -> alt.FacetChart:
     return faceted(chart, [*points, *_boxes(panels)], list(panels), in_a_row(rows))
 
 
-def _frequencies(rows: Rows, losses: Sequence[str]) -> alt.FacetChart:
+def _frequencies(rows: Rows, losses: Sequence[str], most: int) -> alt.FacetChart:
     panels, scale = panels_of(rows), score_scale(rows, ["score"])
     ticks = decades([row["firing_frequency"] for row in rows])
     x = alt.X(
@@ -89,17 +93,33 @@ def _frequencies(rows: Rows, losses: Sequence[str]) -> alt.FacetChart:
     )
     points = points.encode(color=colour(losses), shape=shape(losses), tooltip=hover("sae", "latent", "score", "firing_frequency"))
     chart = alt.layer(chance_line().encode(y=alt.Y("mean(chance):Q", scale=scale)), points)
-    return faceted(chart.properties(width=PANEL_WIDTH, height=PANEL_HEIGHT), _thinned(panels), list(panels), in_a_row(rows))
+    return faceted(chart.properties(width=PANEL_WIDTH, height=PANEL_HEIGHT), _thinned(panels, most), list(panels), in_a_row(rows))
 
 
-def _thinned(panels: Mapping[str, Rows]) -> list[dict[str, Any]]:
+def _most(rows: Rows) -> int:
+    """How many latents are drawn in each panel of a plot of these rows."""
+    return min(POINTS_PER_PANEL, _POINTS // len({(row["explainer"], row["scorer"]) for row in rows}))
+
+
+def _left_out(rows: Rows) -> str:
+    """What the note adds where a panel has more latents than are drawn."""
+    most = _most(rows)
+    return f"; at most {most} points a panel, evenly taken" if max(len(some) for some in panels_of(rows).values()) > most else ""
+
+
+def _thinned(panels: Mapping[str, Rows], most: int) -> list[dict[str, Any]]:
     """The rows of each panel, evenly taken where there are more than are drawn."""
-    taken, most = [], min(POINTS_PER_PANEL, _POINTS // len(panels))
+    taken = []
     for panel, rows in panels.items():
         places = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(int))
         about = {"panel": panel, "box": False, "chance": chance_of(rows[0]["metric"])}
-        taken += [{name: rows[place][name] for name in _DRAWN} | about for place in places]
+        taken += [{name: _short(rows[place][name]) for name in _DRAWN} | about for place in places]
     return taken
+
+
+def _short(value: Any) -> Any:
+    """A number to four digits, which is more than a picture shows."""
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def _boxes(panels: Mapping[str, Rows]) -> list[dict[str, Any]]:
