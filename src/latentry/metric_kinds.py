@@ -5,6 +5,7 @@ A reported name says all that two numbers must share to be comparable: kind, con
 and whether judging was adaptive, as in `f1_random_1to1`.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ def reported_name(kind: str, contrast_source: str, class_ratio: tuple[int, int],
     return "_".join(part for part in parts if part)
 
 
+@functools.cache  # asked once a latent where latents are drawn
 def kind_of(reported: str) -> str:
     """The kind of number behind a whole name, which is the latents' column too: `auroc_random` is read from `auroc`."""
     return max((kind for kind in METRIC_KINDS if f"{reported}_".startswith(f"{kind}_")), key=len)
@@ -113,6 +115,7 @@ def context_of(reported: str) -> str:
     )
 
 
+@functools.cache
 def chance_of(reported: str) -> float | None:
     """What chance gives by a whole name; None where only a measured null tells."""
     kind, ratio = METRIC_KINDS[kind_of(reported)], _ratio_of(reported)
