@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from latentry.tracking.server import HOST, ui_command
 
 PATIENCE_S = 180
 """It is ready in 20 s on a machine with nothing else to do."""
+_NOT_THEIRS = ("MLFLOW_TRACKING_URI", "DVC_ROOT", "DVC_EXP_NAME")
 
 
 def free_port() -> int:
@@ -24,12 +25,14 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(root: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """The runs of `root` on a port, until the end of the block."""
-    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+def serving(root: Path, port: int, command: Sequence[str] = ()) -> Iterator["subprocess.Popen[bytes]"]:
+    """The runs of `root` on a port, until the end of the block; what the command says goes to `server.log`."""
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_THEIRS}
     environment |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
     with (root / "server.log").open("ab") as log:
-        server = subprocess.Popen(ui_command(root, port), env=environment, stdout=log, stderr=log, start_new_session=True)
+        server = subprocess.Popen(
+            [*command] or ui_command(root, port), cwd=root, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
         try:
             _wait_for(f"http://{HOST}:{port}/health", server, root / "server.log")
             yield server

@@ -3,16 +3,16 @@
 import os
 import re
 import shutil
-from types import SimpleNamespace
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
-from latentry.params import Params, TrackingSettings
-from latentry.tracking.publish import track
 from made_up_study import make_study
 from mlflow_server import free_port, serving
+from small_params import small_params
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -35,26 +35,18 @@ def lose_a_cell(study):
 
 @pytest.fixture(scope="module")
 def link(tmp_path_factory):
-    """A tracked study behind a server, and the link to its view."""
+    """The link that `latentry ui` prints, while its server runs."""
     root = tmp_path_factory.mktemp("a study, größer")
     lose_a_cell(make_study(root, n_latents=12, widths={"1k": 1024, "2k": 2048}))
-    judged = SimpleNamespace(client="judge")
-    params = Params.model_construct(
-        seed=7,
-        saes=dict.fromkeys(SAES),
-        scorers={"embedding": SimpleNamespace(), "detection": judged, "fuzzing": judged},
-        explainers={"lexical": SimpleNamespace(), "default": judged},
-        clients={"judge": SimpleNamespace(model="a-small-judge")},
-        examples=SimpleNamespace(n_latents=12),
-        tracking=TrackingSettings(experiment="größen 実験", required=True),
-    )
+    (some,) = small_params()["saes"].values()
+    params = small_params(saes=dict.fromkeys(SAES, some), tracking__experiment="größen 実験", tracking__required=True)
+    (root / "params.yaml").write_text(yaml.safe_dump(params, allow_unicode=True), encoding="utf-8")
+    (root / ".dvc").mkdir()
     port = free_port()
-    with pytest.MonkeyPatch.context() as environment:
-        environment.delenv("MLFLOW_TRACKING_URI", raising=False)
-        environment.delenv("DVC_EXP_NAME", raising=False)
-        link = track(params, root, root, port).link
-        with serving(root, port):
-            yield link
+    command = [sys.executable, "-c", "from latentry.cli import commands; commands()", "ui", "--port", str(port)]
+    with serving(root, port, command):
+        said = (root / "server.log").read_text(encoding="utf-8")
+        yield re.search(r"http://\S+", said[said.index("ready in") :])[0]
 
 
 @pytest.fixture(scope="module")
@@ -94,26 +86,21 @@ def test_the_view_opens_on_parallel_coordinates_and_charts_of_the_headline_score
     assert page.locator(".js-plotly-plot .scatterlayer .point").count() >= 3 * 2 * 6
     said = page.inner_text("body")
     assert "8 matching runs" in said and "größen 実験" in said
-    for section in (
-        "Score of every run",
-        "Lift of every run",
-        "embedding",
-        "detection",
-        "fuzzing",
-        "sae",
-        "training",
-    ):
-        assert re.search(rf"^{section}$", said, re.MULTILINE), section
-    for drawn_only_when_opened in ("balanced_accuracy_random", "auroc_random_low", "ce_recovered", "mse"):
-        assert drawn_only_when_opened not in said
+    headers = page.locator("[aria-expanded]").filter(has_text=re.compile(r"\(\d+\)")).all()
+    is_open = {re.split(r"\s*\(", header.inner_text().strip())[0]: header.get_attribute("aria-expanded") == "true" for header in headers}
+    ours = ("Size, loss and L0 against the scores", "Score against size", "Score against L0", "Score of every run", "Lift of every run")
+    assert is_open == dict.fromkeys(ours, True) | dict.fromkeys(("embedding", "detection", "fuzzing", "sae", "training", "cost"), False)
 
 
 def test_the_table_shows_size_loss_explainer_and_the_scores(page, link):
     page.goto(link.replace("compareRunsMode=CHART", "compareRunsMode=TABLE"))
-    page.get_by_role("columnheader", name="d_sae").first.wait_for()
+    places = []
+    for name in ("d_sae", "loss", "explainer", HEADLINES[0]):
+        heading = page.get_by_role("columnheader", name=name, exact=True).first
+        heading.wait_for()
+        places.append(heading.bounding_box()["x"])
+    assert places == sorted(places)
     said = page.inner_text("body")
-    order = [said.index(f"\n{name}\n") for name in ("d_sae", "loss", "explainer", HEADLINES[0])]
-    assert order == sorted(order)
     assert re.search(r"\n2048\n", said) and "jumprelu-2k/lexical" in said
 
 
