@@ -41,7 +41,7 @@ repro-scorers: $(INSTALLED) ## Every scorer on three latents of one SAE of the e
 
 repro-parallel: $(INSTALLED) ## Run cells side by side: make repro-parallel JOBS=4
 	@latentry check
-	@dvc repro tokens activations
+	@dvc repro models tokens activations
 	@for group in sae latents examples explain score; do \
 	  dvc stage list --name-only $$group | xargs -P $(JOBS) -I{} dvc --wait-for-lock repro -s {} || exit 1; done
 	@dvc repro
