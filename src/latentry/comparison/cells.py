@@ -48,7 +48,8 @@ def cells_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str, str]) -> 
                 name = grid.metric_name(scorer, metric, contrasts[scorer])
                 named = {"sae": sae, "explainer": explainer, "scorer": scorer, "metric": name}
                 shown = {"contrast_source": contrasts[scorer], "headline": metric == metrics[scorer][0]}
-                rng = rng_for(grid.seed, "cell " + " ".join(named.values()))
+                # not of the SAE's name: a sweep that calls it otherwise draws the same
+                rng = rng_for(grid.seed, f"cell {explainer} {scorer} {name}")
                 rows.append({**named, **shown, **_cell_numbers(mine, metric, rng), "n_calls": calls[scorer].get(explainer)})
     return pa.Table.from_pylist(rows, schema=COMPARISON.tables[CELLS_TABLE])
 

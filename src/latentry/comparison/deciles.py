@@ -41,7 +41,7 @@ def _rows(grid: Grid, latents: pa.Table, sae: str, scorer: str) -> Iterator[dict
         shares = np.array([found[latent] for latent in cell["latent"].to_pylist()], dtype=float)
         for place in range(shares.shape[1] if len(cell) else 0):
             judged = ~np.isnan(shares[:, place])
-            rng = rng_for(grid.seed, f"decile {place + 1} {sae} {explainer} {scorer}")
+            rng = rng_for(grid.seed, f"decile {place + 1} {explainer} {scorer}")
             whole = summary(shares[judged, place], rng, weights=weights(cell.filter(pa.array(judged))))
             named = {"sae": sae, "explainer": explainer, "scorer": scorer, "decile": place + 1}
             yield {**named, "found": whole.mean, "low": whole.low, "high": whole.high, "n": whole.n}
