@@ -5,16 +5,16 @@ Every number is made by `metrics.py` from the latents' table; a cell without sco
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from latentry.comparison.grid import Grid, is_complete
+from latentry.comparison.grid import AskedScorer, Grid, is_complete
 from latentry.contracts import COMPARISON, SCORES
-from latentry.metric_kinds import METRIC_KINDS
+from latentry.metric_kinds import METRIC_KINDS, own_kind
 from latentry.metrics import Values, lift, summary
 from latentry.randomness import rng_for
 from latentry.records import NO_EXPLAINER, Status
@@ -23,13 +23,13 @@ from latentry.store import read_table
 CELLS_TABLE = "cells.parquet"
 
 
-def metrics_of(latents: pa.Table, scorers: Sequence[str]) -> dict[str, list[str]]:
-    """The metrics that each scorer gives anywhere in the grid, headline first; the first of all where it gave none."""
+def metrics_of(latents: pa.Table, scorers: Mapping[str, AskedScorer]) -> dict[str, list[str]]:
+    """The metrics that each scorer gives anywhere in the grid, headline first; its own where it gave none."""
     found = {}
-    for scorer in scorers:
+    for scorer, asked in scorers.items():
         mine = latents.filter(pc.field("scorer") == scorer)
         given = [metric for metric in METRIC_KINDS if mine[metric].null_count < len(mine)]
-        found[scorer] = given or [next(iter(METRIC_KINDS))]
+        found[scorer] = given or [own_kind(asked.kind)]
     return found
 
 
@@ -38,7 +38,7 @@ def cells_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str, str]) -> 
 
     A cell whose folder is missing has `n_asked` 0, no statuses and no number of calls.
     """
-    metrics = metrics_of(latents, list(grid.scorers))
+    metrics = metrics_of(latents, grid.scorers)
     rows = []
     for sae in grid.saes:
         calls = {scorer: calls_by_explainer(grid, sae, scorer) for scorer in grid.scorers}
@@ -67,7 +67,7 @@ def calls_by_explainer(grid: Grid, sae: str, scorer: str) -> dict[str, int]:
     return dict.fromkeys(grid.explainers_of(scorer), 0) | found
 
 
-def headlines(latents: pa.Table, scorers: Sequence[str]) -> dict[str, str]:
+def headlines(latents: pa.Table, scorers: Mapping[str, AskedScorer]) -> dict[str, str]:
     """The metric that stands for each scorer, by its column."""
     return {scorer: found[0] for scorer, found in metrics_of(latents, scorers).items()}
 

@@ -30,7 +30,7 @@ def compare(grid: Grid, decoders: Decoders) -> dict[str, pa.Table]:
         DECILES_TABLE: deciles_table(grid, latents),
         PAIRS_TABLE: pairs_table(grid, latents, contrasts),
         EXPLAINER_PAIRS_TABLE: explainer_pairs_table(grid, latents, contrasts),
-        CORRELATIONS_TABLE: correlations_table(latents, grid.saes, grid.explainers, headlines(latents, list(grid.scorers)), grid.seed),
+        CORRELATIONS_TABLE: correlations_table(latents, grid.saes, grid.explainers, headlines(latents, grid.scorers), grid.seed),
         JUDGES_TABLE: judges_table(grid),
         **match_tables(grid, latents, saes, contrasts, decoders),
     }
