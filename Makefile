@@ -13,7 +13,7 @@ export DO_NOT_TRACK := true
 export OMP_WAIT_POLICY := PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-scorers repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging
+.PHONY: help setup repro repro-tiny repro-scorers repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging bench-explorer bench-track
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -41,7 +41,7 @@ repro-scorers: $(INSTALLED) ## Every scorer on three latents of one SAE of the e
 
 repro-parallel: $(INSTALLED) ## Run cells side by side: make repro-parallel JOBS=4
 	@latentry check
-	@dvc repro tokens activations
+	@dvc repro models tokens activations
 	@for group in sae latents examples explain score; do \
 	  dvc stage list --name-only $$group | xargs -P $(JOBS) -I{} dvc --wait-for-lock repro -s {} || exit 1; done
 	@dvc repro
@@ -95,3 +95,9 @@ bench-embedding: $(INSTALLED) ## The embedding scorer against a bare encode of t
 
 bench-judging: $(INSTALLED) ## Log-probability judging: share of the model's own forward, calls as in the estimate
 	@python benchmarks/judging.py
+
+bench-explorer: $(INSTALLED) ## The explorer with a million latents in Chromium: seconds to open and to search
+	@python benchmarks/explorer.py
+
+bench-track: $(INSTALLED) ## 131k latents to a real MLflow server: seconds and requests; QUICK=1 for 8k
+	@OMP_NUM_THREADS=1 python benchmarks/track.py

@@ -43,14 +43,29 @@ def made_up(n: int) -> SaeRows:
             explainer="default", scorer="detection", value=score, low=score - 0.1, high=score + 0.1, null=score * 0 + 0.5, status=["ok"] * n
         )
     ]
-    return SaeRows(sae="made-up", latents=latents, texts={"default": texts}, notes={"default": ["prompt 0"] * n}, scores=scores)
+    return SaeRows(
+        sae="made-up",
+        latents=latents,
+        labels=[str(latent) for latent in range(n)],
+        texts={"default": texts},
+        notes={"default": ["prompt 0"] * n},
+        scores=scores,
+    )
 
 
 def details(part: SaeRows) -> Iterator[dict[str, Any]]:
     """What a latent's page shows, of the usual size."""
     window = ["held_out", 10, 5.1, ["some words of a text, ", ["marked", 9, 4.2], " and more words until its end"]]
     for row in part.latents:
-        about = {"latent": row["latent"], "status": "ok", "detail": "", "shortfall": "", "n_windows": 99, "window_fraction": 0.01}
+        about = {
+            "latent": row["latent"],
+            "label": str(row["latent"]),
+            "status": "ok",
+            "detail": "",
+            "shortfall": "",
+            "n_windows": 99,
+            "window_fraction": 0.01,
+        }
         yield {**about, "explanations": [], "scores": [], "active": [window] * 20, "silent": [], "matches": [], "similar": []}
 
 

@@ -69,6 +69,7 @@ def _embedded(params: Params) -> Callable[[Sequence[str]], Any] | None:
 def _asked(params: Params, scorer: ScorerConfig) -> AskedScorer:
     held_out = params.examples.held_out
     return AskedScorer(
+        kind=scorer.kind,
         contrast=scorer.contrast,
         max_latents=scorer.max_latents,
         reads_explanations=scorer.reads_explanations,

@@ -365,8 +365,15 @@ def _cell(name: str, explainer: str, scorer: str, contrast: str, metric: str, ro
         "lift_low": lift - 0.06,
         "lift_high": lift + 0.06,
         "n_lift": len(nulls),
+        "n_calls": 0 if scorer == "embedding" else 4 * len(values),
         "statuses": json.dumps(statuses),
     }
+
+
+def _decile(cell: Mapping[str, Any], decile: int) -> dict[str, Any]:
+    found = cell["mean"] - 0.4 + 0.04 * decile
+    named = {name: cell[name] for name in ("sae", "explainer", "scorer", "n")}
+    return {**named, "decile": decile, "found": found, "low": found - 0.1, "high": min(1.0, found + 0.1)}
 
 
 def _comparison(data: Path, saes: list[dict[str, Any]], latents: list[dict[str, Any]], cells: list[dict[str, Any]]) -> None:
@@ -401,6 +408,7 @@ def _comparison(data: Path, saes: list[dict[str, Any]], latents: list[dict[str, 
     tables["shared_pairs.parquet"] = [{**shared, **pair, "explainer": "default", "n": 3}]
     correlated = {"scorer_a": "embedding", "scorer_b": "detection", "low": 0.1, "high": 0.6, "spearman": 0.4, "n": 6}
     tables["correlations.parquet"] = [{**correlated, "sae": sae, "explainer": name} for sae in (*names, None) for name in EXPLAINERS]
+    tables["deciles.parquet"] = [_decile(cell, decile) for cell in cells if cell["headline"] for decile in range(1, 11)]
     tables["judges.parquet"] = []
     inputs = tuple(data / "saes" / name for name in names)
     _folder(data / "comparison", contracts.COMPARISON, "compare", tables, {}, None, inputs)

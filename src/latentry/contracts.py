@@ -252,9 +252,10 @@ _rates = {f"{side}_positive_rate{end}": pa.float64() for side in ("true", "false
 
 COMPARISON = Contract(
     name="comparison",
-    version=3,
+    version=4,
     stage="compare",
-    holds="Every SAE beside every other: one row per latent and scorer, one row per cell and metric, one row per pair of SAEs or of explainers.",
+    holds="Every SAE beside every other: one row per latent and scorer, one row per cell and metric, one row per cell and decile of strength,"
+    " one row per pair of SAEs or of explainers.",
     tables={
         "latents.parquet": _schema(
             sae=pa.string(),
@@ -306,7 +307,16 @@ COMPARISON = Contract(
             lift_low=pa.float64(),
             lift_high=pa.float64(),
             n_lift=pa.uint32(),
+            n_calls=pa.uint64(),
             statuses=pa.string(),
+        ),
+        "deciles.parquet": _schema(
+            **_strings_of("sae", "explainer", "scorer"),
+            decile=pa.int8(),
+            found=pa.float64(),
+            low=pa.float64(),
+            high=pa.float64(),
+            n=pa.uint32(),
         ),
         "pairs.parquet": _schema(
             **_strings_of("scorer", "metric", "explainer", "sae_a", "sae_b"),

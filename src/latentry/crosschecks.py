@@ -10,6 +10,9 @@ from latentry.registry import nearest
 if TYPE_CHECKING:
     from latentry.params import Params
 
+READ_TEXTS = ("surprisal", "intervention")
+"""Kinds of scorers that read how likely a base model finds a text."""
+
 OWN_NAMES = {"windows": "the activating examples in their ids", "wrong-position": "the contrasts that fuzzing makes itself"}
 """What no entry of `examples.contrasts` may be called, with what the name means."""
 
@@ -25,6 +28,7 @@ def cross_faults(params: "Params") -> list[str]:
         _contrast_name_faults,
         _explainer_name_faults,
         _steering_faults,
+        _base_model_faults,
         _source_faults,
         _share_faults,
         _run_faults,
@@ -92,6 +96,19 @@ def _steering_faults(params: "Params") -> Iterator[str]:
         for name, entry in getattr(params, section, {}).items():
             if getattr(entry, "steers", False) and params.examples.steering is None:
                 yield f"{section}.{name}: steers latents on prompts, and none are drawn; set `examples.steering`, {{}} for its defaults"
+
+
+def _base_model_faults(params: "Params") -> Iterator[str]:
+    """Scorers that read the log-probabilities of a given text need a client that goes on from plain text."""
+    for name, scorer in params.scorers.items():
+        asked = getattr(scorer, "client", "")
+        client = params.clients.get(asked)
+        if scorer.kind not in READ_TEXTS or client is None:
+            continue
+        if client.kind == "transformers" and getattr(client, "chat", False):
+            yield f"scorers.{name}.client: {asked!r} asks by a chat template; {scorer.kind} reads plain text, set `chat: false` on a client of its own"
+        if client.kind == "openai_compatible" and getattr(client, "api", "") == "chat":
+            yield f"scorers.{name}.client: {asked!r} is a chat endpoint; {scorer.kind} reads plain text, name a client with `api: completions`"
 
 
 def _contrast_name_faults(params: "Params") -> Iterator[str]:

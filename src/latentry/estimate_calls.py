@@ -141,7 +141,7 @@ def _examples(params: Params, data: Path, sae: str) -> tuple[list[Any], Mapping[
         return latents_for(read_table(folder, EXAMPLES, "latents.parquet"), examples), examples, False
     except ContractError:
         n_latents = params.examples.n_latents or params.saes[sae].n_latents or 1000
-        planned = planned_examples(params, n_latents)
+        planned = planned_examples(params, sae, n_latents)
         rows = [{"latent": latent, "rank": latent, "status": Status.OK.value, "detail": ""} for latent in planned]
         return latents_for(pa.Table.from_pylist(rows), planned), planned, True
 

@@ -5,6 +5,7 @@ A reported name says all that two numbers must share to be comparable: kind, con
 and whether judging was adaptive, as in `f1_random_1to1`.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,12 +31,15 @@ class MetricKind:
     """Whether chance is the share of activating examples at the class ratio."""
     limits: tuple[float, float] | None = (0.0, 1.0)
     """Smallest and largest possible; None: unbounded."""
+    of: str = ""
+    """The kind of scorer whose own number it is; the AUROC is that of all others."""
 
 
 METRIC_KINDS: Mapping[str, MetricKind] = {
     "auroc": MetricKind(title="AUROC", definition="P(s+ > s-) + P(s+ = s-) / 2 over activating (+) and contrast (-) examples", chance=0.5),
     "balanced_accuracy": MetricKind(title="balanced accuracy", definition="(TPR + TNR) / 2", chance=0.5),
     "pearson": MetricKind(
+        of="simulation",
         title="correlation (Pearson)",
         definition="correlation of simulated levels 0 to 10 and true activations over all held-out tokens",
         chance=0.0,
@@ -48,15 +52,19 @@ METRIC_KINDS: Mapping[str, MetricKind] = {
         limits=(-1.0, 1.0),
     ),
     "nats": MetricKind(
+        of="intervention",
         title="gain in log p(explanation)",
         definition="mean over prompts of log p(explanation | steered) - log p(explanation | clean)",
         chance=None,
         unit="nats",
         limits=None,
     ),
-    "accuracy": MetricKind(title="intruders found", definition="share of intruders found among five windows", chance=0.2),
+    "accuracy": MetricKind(of="intruder", title="intruders found", definition="share of intruders found among five windows", chance=0.2),
     "fired_share": MetricKind(
-        title="share of texts that fire", definition="share of texts written from the explanation in which the latent fires", chance=None
+        of="sensitivity",
+        title="share of texts that fire",
+        definition="share of texts written from the explanation in which the latent fires",
+        chance=None,
     ),
     "average_precision": MetricKind(
         title="average precision",
@@ -88,6 +96,11 @@ _ADAPTIVE = "adaptive"
 _RATIO = re.compile(r"_(\d+)to(\d+)(?:_adaptive)?$")
 
 
+def own_kind(scorer_kind: str) -> str:
+    """The number that a kind of scorer is for, which stands for it also where no latent has one."""
+    return next((name for name, kind in METRIC_KINDS.items() if kind.of and kind.of == scorer_kind), "auroc")
+
+
 def reported_name(kind: str, contrast_source: str, class_ratio: tuple[int, int], *, adaptive: bool) -> str:
     """The whole name of a kind of number; an empty contrast source is left out."""
     ratio = "{}to{}".format(*class_ratio) if METRIC_KINDS[kind].at_class_ratio else ""
@@ -95,6 +108,7 @@ def reported_name(kind: str, contrast_source: str, class_ratio: tuple[int, int],
     return "_".join(part for part in parts if part)
 
 
+@functools.cache  # asked once a latent where latents are drawn
 def kind_of(reported: str) -> str:
     """The kind of number behind a whole name, which is the latents' column too: `auroc_random` is read from `auroc`."""
     return max((kind for kind in METRIC_KINDS if f"{reported}_".startswith(f"{kind}_")), key=len)
@@ -113,6 +127,7 @@ def context_of(reported: str) -> str:
     )
 
 
+@functools.cache
 def chance_of(reported: str) -> float | None:
     """What chance gives by a whole name; None where only a measured null tells."""
     kind, ratio = METRIC_KINDS[kind_of(reported)], _ratio_of(reported)

@@ -19,8 +19,8 @@ _CHARACTERS = 200_000
 """Of the corpus that windows are taken from."""
 
 
-def planned_examples(params: Params, n_latents: int) -> dict[int, list[Example]]:
-    """Both splits of so many latents, numbered from 0, by latent.
+def planned_examples(params: Params, sae: str, n_latents: int) -> dict[int, list[Example]]:
+    """Both splits of so many latents of one SAE, numbered from 0, by latent; those of another SAE are other windows.
 
     Raises:
         CorpusError: the corpus has no window of text.
@@ -29,7 +29,7 @@ def planned_examples(params: Params, n_latents: int) -> dict[int, list[Example]]
     width = max(1, round(params.examples.window * WORDS_PER_TOKEN))
     if len(words) < width:
         raise CorpusError("corpus: is shorter than one window; name a longer one")
-    return {latent: list(_of_latent(params, latent, words, width)) for latent in range(n_latents)}
+    return {latent: list(_of_latent(params, sae, latent, words, width)) for latent in range(n_latents)}
 
 
 def _words(params: Params) -> list[re.Match[str]]:
@@ -42,7 +42,7 @@ def _words(params: Params) -> list[re.Match[str]]:
     return list(re.finditer(r"\S+\s?", "\n".join(parts)))
 
 
-def _of_latent(params: Params, latent: int, words: Sequence[re.Match[str]], width: int) -> Iterator[Example]:
+def _of_latent(params: Params, sae: str, latent: int, words: Sequence[re.Match[str]], width: int) -> Iterator[Example]:
     explain, held_out = params.examples.explain, params.examples.held_out
     contrasts = list(params.examples.contrasts)
     wanted = [
@@ -51,7 +51,7 @@ def _of_latent(params: Params, latent: int, words: Sequence[re.Match[str]], widt
         (Split.HELD_OUT, "", held_out.n_activating),
     ]
     wanted += [(Split.HELD_OUT, contrast, held_out.n_contrast) for contrast in contrasts]
-    places = rng_for(params.seed, "planned examples", latent).permutation(len(words) - width + 1)
+    places = rng_for(params.seed, f"planned examples {sae}", latent).permutation(len(words) - width + 1)
     drawn = itertools.cycle(places.tolist())  # distinct, as long as the corpus has as many windows
     for split, contrast, n in wanted:
         for rank, first in zip(range(n), drawn, strict=False):

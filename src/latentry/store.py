@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import filelock
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +23,7 @@ from safetensors.numpy import save_file
 from latentry.atomic import beside, remove_leftovers, require_room, write_atomic
 from latentry.contracts import Contract
 from latentry.errors import ContractError
+from latentry.locks import work_folder
 from latentry.rows import fitted, records_of, table_of
 
 MANIFEST = "manifest.json"
@@ -231,24 +231,20 @@ def work(
     `how` (shard and batch sizes) tells apart half-made folders that cannot be continued as one another; no manifest holds it.
 
     Yields None when the very same result is there already. An exception or a kill leaves the committed files for the next run
-    with the same key. A second process with the same cell waits for the first. A process whose parent was killed (`dvc` alone)
+    with the same key. A second process with the same cell and key waits for the first. A process whose parent was killed (`dvc` alone)
     goes on, and leaves the finished folder where it is: DVC deletes a stage's outs before it runs it again, and takes it then.
     """
     read = {folder.as_posix(): manifest_digest(folder) for folder in inputs}
     key = digest_of([cell, contract.name, contract.version, params, read, how or {}, _loaded_code()])
     base = cache_folder("work")
-    with _locked(base / f"{cell}.lock"):
+    with work_folder(base, cell, key) as folder:
         if _holds(out, key):
             yield None
             return
-        folder = base / f"{cell}.{key[:16]}"
         if _holds(folder, key):
             _move(folder, out)
             yield None
             return
-        for stale in base.glob(f"{cell}.*"):
-            if stale.is_dir() and stale != folder:
-                shutil.rmtree(stale)
         folder.mkdir(exist_ok=True)
         remove_leftovers(folder)
         making = Work(folder, out, contract)
@@ -289,24 +285,6 @@ def _loaded_code() -> dict[str, str]:
     if script and Path(script).parent.name == "stages":
         files["__main__"] = Path(script)
     return {name: file_digest(path) for name, path in sorted(files.items())}
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    lock = filelock.FileLock(path)
-    owner = path.with_suffix(".pid")
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        pid = owner.read_text(encoding="utf-8").strip() if owner.exists() else "unknown"
-        sys.stderr.write(f"another process (pid {pid}) is at work on {path.stem}; waiting for it\n")
-        lock.acquire()
-    try:
-        owner.write_text(f"{os.getpid()}\n", encoding="utf-8")
-        yield
-    finally:
-        owner.unlink(missing_ok=True)
-        lock.release()
 
 
 def _move(folder: Path, out: Path) -> None:

@@ -16,6 +16,7 @@ FRAME = {
     "contracts",
     "store",
     "atomic",
+    "locks",
     "engines",
     "params",
     "sections",

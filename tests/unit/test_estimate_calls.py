@@ -12,6 +12,7 @@ from latentry.clients.reply_store import ReplyStore
 from latentry.estimate_calls import CallEstimate, estimate_calls, said
 from latentry.metrics import smallest_detectable_with
 from latentry.params import load_params
+from latentry.planned_examples import planned_examples
 from loopback import Answer, completion, loopback
 from tiny_tokenizer import byte_tokenizer
 
@@ -115,7 +116,15 @@ def test_examples_that_are_not_drawn_are_planned(project, server):
     (project / "data" / "examples" / SAE / "manifest.json").unlink()
     planned = estimated(project)
     assert all(cell.planned for cell in planned.cells)
-    assert [cell.calls for cell in planned.cells] == [cell.calls for cell in exact.cells]
+    # stand-in windows of a small corpus may repeat, and a question is counted once
+    assert [cell.calls for cell in planned.cells] == pytest.approx([cell.calls for cell in exact.cells], rel=0.02)
+
+
+def test_every_sae_that_is_not_drawn_is_counted_with_windows_of_its_own(project, server):
+    lay_out(project, server.url, 6)
+    params = load_params(project / "params.yaml")
+    one, other = ({example.text for of in planned_examples(params, sae, 6).values() for example in of} for sae in ("one", "other"))
+    assert len(one & other) < len(one) / 2
 
 
 def test_the_price_is_that_of_the_tokens_and_unknown_without_prices(project, server):
@@ -169,7 +178,7 @@ def letters(text: str, before: int) -> Answer:
 
 
 @pytest.mark.parametrize(
-    ("kind", "settings"), [("simulation", {"max_examples": 3, "null_latents": 2}), ("intruder", {"contrast": "random"}), ("surprisal", {})]
+    ("kind", "settings"), [("simulation", {"max_examples": 3, "null_latents": 2}), ("intruder", {"contrast": "random"})]
 )
 def test_calls_of_every_scorer_that_asks_are_exact(project, kind, settings):
     with loopback(letters) as server:
@@ -181,7 +190,6 @@ def test_calls_of_every_scorer_that_asks_are_exact(project, kind, settings):
     expected = {
         "simulation": 6 + (6 + 2) * (3 + 3),
         "intruder": 6,  # one window a decile: no trial of four can be made
-        "surprisal": 6,  # refused without a call: a chat endpoint gives no log-probabilities of a given text
     }[kind]
     assert n_sent == expected
     assert total(found, "calls") == n_sent

@@ -345,3 +345,18 @@ def test_adaptive_judging_without_a_width_is_told_with_its_path():
     (fault,) = faults_with("scorers.detection.adaptive", {})
     assert fault.startswith("scorers.detection.adaptive: ")
     assert "max_width" in fault
+
+
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        ({"kind": "openai_compatible", "model": "m"}, "chat endpoint"),
+        ({"kind": "transformers", "model": "judge"}, "chat: false"),
+    ],
+)
+def test_a_scorer_that_reads_plain_text_is_not_given_a_chat_client(client, said):
+    scorer = {"kind": "surprisal", "client": "reader", "contrast": "random"}
+    with pytest.raises(ParamsError) as error:
+        parse_params(small_params(clients__reader=client, scorers__read=scorer))
+    assert any(fault.startswith("scorers.read.client: 'reader'") and said in fault for fault in error.value.faults)
+    parse_params(small_params(clients__reader={"kind": "openai_compatible", "model": "m", "api": "completions"}, scorers__read=scorer))

@@ -264,7 +264,7 @@ WRITER = """
             time.sleep(float(sys.argv[1]))
             file.write("y" * 100)
 
-    with work(Path("out"), MODEL, cell="models@m", params={}) as making:
+    with work(Path(sys.argv[2]), MODEL, cell="models@m", params={"out": sys.argv[2]}) as making:
         if making is None:
             print("there")
             raise SystemExit
@@ -276,11 +276,11 @@ WRITER = """
 """
 
 
-def writer(project: Path, sleep: float) -> subprocess.Popen:
+def writer(project: Path, sleep: float, out: str = "out") -> subprocess.Popen:
     script = project / "writer.py"
     script.write_text(textwrap.dedent(WRITER))
     return subprocess.Popen(
-        [sys.executable, str(script), str(sleep)],
+        [sys.executable, str(script), str(sleep), out],
         cwd=project,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -319,6 +319,28 @@ def test_a_second_process_waits_for_the_first_says_so_and_then_finds_its_result(
     assert said.strip() == "there"
     assert f"pid {first.pid}" in complained
     assert time.monotonic() - started > 0.5
+
+
+def test_the_same_cell_of_two_experiments_is_made_at_once_and_the_half_made_folder_of_a_living_one_is_left(project):
+    first = writer(project, 600)
+    assert [first.stdout.readline().strip() for _ in range(2)] == ["[]", "half"]
+    said, complained = writer(project, 0, "other").communicate(timeout=60)
+    assert said.split() == ["[]", "half"] and not complained
+    assert Path("other", MANIFEST).is_file()
+    assert len(work_folders()) == 1
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    said, complained = writer(project, 0).communicate(timeout=60)
+    assert said.splitlines()[0] == "['one']" and not complained
+
+
+def test_many_processes_at_one_cell_end_with_whole_results_and_no_lock_of_a_cleared_folder(project):
+    writers = [writer(project, 0.01, f"out{number % 3}") for number in range(6)]
+    assert all(process.communicate(timeout=120) and process.returncode == 0 for process in writers)
+    assert all(set(read_manifest(Path(f"out{number}"), MODEL).files) == {"one", "two"} for number in range(3))
+    writer(project, 0, "last").communicate(timeout=60)
+    assert work_folders() == []
+    assert len(list(cache_folder("work").glob("models@m.*.lock"))) == 1
 
 
 def test_a_folder_that_is_not_there_says_which_stage_to_rerun(tmp_path):

@@ -1,6 +1,8 @@
 """Tracking on made-up results and a real SQLite store: nothing doubles, nothing is lost, and runs say where they came from."""
 
 import base64
+import dataclasses
+import itertools
 import json
 import shutil
 import socket
@@ -9,6 +11,8 @@ import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -26,7 +30,7 @@ SAES = ("topk-1k", "jumprelu-1k")
 ALL = {f"{sae}/{explainer}" for sae in SAES for explainer in ("lexical", "default")} | {"comparison of 2 SAEs"}
 
 
-def params_of(*, required: bool = False) -> Params:
+def params_of(*, required: bool = False, experiment: str = "sizes") -> Params:
     judged = SimpleNamespace(client="judge")
     return Params.model_construct(
         seed=7,
@@ -35,7 +39,7 @@ def params_of(*, required: bool = False) -> Params:
         explainers={"lexical": SimpleNamespace(), "default": judged},
         clients={"judge": SimpleNamespace(model="a-small-judge")},
         examples=SimpleNamespace(n_latents=12),
-        tracking=TrackingSettings(experiment="sizes", required=required),
+        tracking=TrackingSettings(experiment=experiment, required=required),
     )
 
 
@@ -45,15 +49,33 @@ def client_of(root: Path):
     return MlflowClient(tracking_uri=tracking_uri(root))
 
 
-def runs_of(root: Path, filter_string: str = "") -> dict:
+def runs_of(root: Path, filter_string: str = "", experiment: str = "sizes") -> dict:
     client = client_of(root)
-    experiment = client.get_experiment_by_name("sizes")
-    assert experiment is not None
-    return {run.info.run_name: run for run in client.search_runs([experiment.experiment_id], filter_string)}
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    return {run.info.run_name: run for run in client.search_runs([found.experiment_id], filter_string)}
 
 
 def artifact(run, name: str) -> Path:
     return Path(run.info.artifact_uri.removeprefix("file://")) / name
+
+
+def relock(root: Path, stage: str, command: str) -> None:
+    lock = json.loads((root / "dvc.lock").read_text())
+    lock["stages"][stage]["cmd"] = command
+    (root / "dvc.lock").write_text(json.dumps(lock))
+
+
+def rewrite(root: Path, name: str, change) -> None:
+    """Put every row of a table of the comparison through `change`; None drops it."""
+    path = root / "data" / "comparison" / name
+    table = pq.read_table(path)
+    rows = [new for row in table.to_pylist() if (new := change(row)) is not None]
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+
+
+def state_of(tag: str) -> dict:
+    return json.loads(zlib.decompress(base64.b64decode(json.loads(tag)["state"].removeprefix("deflate;"))))
 
 
 @pytest.fixture(scope="module")
@@ -160,9 +182,7 @@ def test_a_run_cut_short_is_made_again_and_a_changed_result_supersedes_the_old_r
     root = copy
     client, first = client_of(root), runs_of(root)
     client.delete_tag(first["topk-1k/default"].info.run_id, "complete")
-    lock = json.loads((root / "dvc.lock").read_text())
-    lock["stages"]["score@jumprelu-1k-fuzzing"]["cmd"] = "another command"
-    (root / "dvc.lock").write_text(json.dumps(lock))
+    relock(root, "score@jumprelu-1k-fuzzing", "another command")
 
     again = track(params_of(), root, root)
 
@@ -224,36 +244,117 @@ def test_an_identity_without_a_lock_follows_the_manifests_wherever_they_stand(pu
     assert of(copied) != of(published[0] / "data")
 
 
-def test_cost_is_summed_from_the_reply_store_and_unknown_where_a_reply_is_missing(published, tmp_path):
-    results = read_results(published[0])
-    study = SimpleNamespace(saes=SAES, scorers=tuple(SCORERS), judge="j", seed=1, n_latents="12")
-    asked: list[list[str]] = []
+def test_cost_is_summed_from_the_reply_store_and_unknown_where_a_reply_is_missing(copy):
+    before = runs_of(copy)["topk-1k/default"]
+    assert before.data.tags["cost"] == "unknown"
+    assert not any(name.startswith("cost/") for name in before.data.metrics)
 
-    def totals(keys):
-        asked.append(list(keys))
-        return
-
-    records = {record.name: record for record in run_records(results, study, totals)}
-    assert records["topk-1k/default"].tags["cost"] == "unknown"
-    assert not any(name.startswith("cost/") for name in records["topk-1k/default"].metrics)
-
-    keys = next(keys for keys in asked if keys)
-    store = ReplyStore(tmp_path / ".cache" / "replies")
-    reply = Reply(status=Status.OK, text="yes", detail="", prompt_tokens=10, reply_tokens=2)
-    store.keep(dict.fromkeys(keys, reply))
+    folder = copy / "data" / "scores" / "topk-1k"
+    files = [copy / "data" / "explanations" / "topk-1k" / "explanations.parquet", *folder.glob("*/judgments.parquet")]
+    rows = [row for path in files for row in pq.read_table(path).to_pylist() if row["explainer"] == "default"]
+    keys = {row["reply_key"] for row in rows if row["reply_key"]}
+    store = ReplyStore(copy / ".cache" / "replies")
+    store.keep(dict.fromkeys(keys, Reply(status=Status.OK, text="yes", detail="", prompt_tokens=10, reply_tokens=2)))
     store.close()
-    assert reply_totals(tmp_path)(keys) == {"calls": len(keys), "prompt_tokens": 10 * len(keys), "reply_tokens": 2 * len(keys)}
-    assert reply_totals(tmp_path)([*keys, "one that is not there"]) is None
+    relock(copy, "sae@topk-1k", "another command")
+    track(params_of(), copy, copy)
+    after = runs_of(copy, "tags.superseded = 'false'")["topk-1k/default"]
+    assert after.data.tags["cost"] == "known"
+    cost = {name: value for name, value in after.data.metrics.items() if name.startswith("cost/")}
+    assert cost == {"cost/calls": len(keys), "cost/prompt_tokens": 10 * len(keys), "cost/reply_tokens": 2 * len(keys)}
+    assert reply_totals(copy)([*keys, "one that is not there"]) is None
+
+
+def test_a_result_that_comes_back_is_the_current_one_again(copy):
+    client, first = client_of(copy), runs_of(copy)["topk-1k/default"]
+    lock = (copy / "dvc.lock").read_text()
+    relock(copy, "sae@topk-1k", "another command")
+    track(params_of(), copy, copy)
+    assert client.get_run(first.info.run_id).data.tags["superseded"] == "true"
+    (copy / "dvc.lock").write_text(lock)
+    assert track(params_of(), copy, copy).published == ()
+    (current,) = runs_of(copy, "tags.superseded = 'false' and tags.key = 'topk-1k/default'").values()
+    assert current.info.run_id == first.info.run_id
+
+
+@pytest.mark.slow
+def test_what_is_missing_is_said_and_the_rest_published_from_a_folder_and_to_an_experiment_of_any_name(tmp_path, empty_store):
+    root = tmp_path / "eine Größe, 実験 #1 100%"
+    make_study(root, n_latents=12, widths={"1k": 1024})
+    shutil.copy(empty_store, root / "mlflow.db")
+    rewrite(root, "saes.parquet", lambda row: row if row["sae"] == "topk-1k" else dict.fromkeys(row) | {"sae": row["sae"]})
+    gone = {"n": 0, "n_asked": 0, "n_lift": 0, "statuses": "{}"}
+
+    def without(row):
+        numbers = {name: None for name, value in row.items() if isinstance(value, float)}
+        return {**row, **numbers, **gone} if row["sae"] == "jumprelu-1k" or row["scorer"] == "fuzzing" else row
+
+    def explained(row):
+        return None if row["sae"] == "jumprelu-1k" or row["scorer"] == "fuzzing" else {**row, "explanation": "Wale, 鯨 \u202eside\u202c"}
+
+    rewrite(root, "cells.parquet", without)
+    rewrite(root, "latents.parquet", explained)
+
+    result = track(params_of(required=True, experiment="größen 実験"), root, root)
+
+    assert set(result.published) == {"topk-1k/lexical", "topk-1k/default", "comparison of 2 SAEs"}
+    runs = runs_of(root, experiment="größen 実験")
+    comparison, cell = runs["comparison of 2 SAEs"].data, runs["topk-1k/default"].data
+    assert (comparison.tags["missing"], cell.tags["missing"]) == ("jumprelu-1k", "fuzzing")
+    assert comparison.metrics["comparison/n_missing_saes"] == 1
+    assert "**Missing**, never made or failed: jumprelu-1k" in comparison.tags["mlflow.note.content"]
+    assert "| fuzzing | auroc_wrong_position | unknown |" in cell.tags["mlflow.note.content"]
+    assert "missing**: not run" in cell.tags["mlflow.note.content"] and "1 parse_error" in cell.tags["mlflow.note.content"]
+    assert "detection/auroc_random" in cell.metrics and "fuzzing/auroc_wrong_position" not in cell.metrics
+    files = client_of(root).download_artifacts(runs["topk-1k/default"].info.run_id, "interpretations.json", str(tmp_path))
+    assert json.loads(Path(files).read_text())["data"][0][1] == "Wale, 鯨 \u202eside\u202c"
+
+
+def test_one_sae_alone_is_a_comparison_and_one_never_made_is_said(copy):
+    def records() -> dict:
+        study = SimpleNamespace(saes=SAES, scorers=tuple(SCORERS), judge="j", seed=1, n_latents="12")
+        return {record.name: record for record in run_records(read_results(copy), study, lambda _: None)}
+
+    rewrite(copy, "saes.parquet", lambda row: row if row["sae"] == "topk-1k" else dict.fromkeys(row) | {"sae": row["sae"]})
+    found = records()
+    assert set(found) == {"topk-1k/lexical", "topk-1k/default", "comparison of 2 SAEs"}
+    assert found["comparison of 2 SAEs"].tags["missing"] == "jumprelu-1k"
+    for name in ("saes.parquet", "cells.parquet"):
+        rewrite(copy, name, lambda row: row if row["sae"] == "topk-1k" else None)
+    found = records()
+    assert set(found) == {"topk-1k/lexical", "topk-1k/default", "comparison of 1 SAE"}
+    assert found["comparison of 1 SAE"].tags["missing"] == "none"
+
+
+def test_a_long_training_curve_is_thinned_with_both_its_ends(published):
+    results = read_results(published[0])
+    rows = [{"sae": "topk-1k", "tokens": n, "value": 1.0, "mse": 1.0, "l0": 32.0} for n in range(5000)]
+    long = dataclasses.replace(results, training_rows=rows)
+    study = SimpleNamespace(saes=SAES, scorers=tuple(SCORERS), judge="j", seed=1, n_latents="12")
+    steps = [step for step, _ in next(iter(run_records(long, study, lambda _: None))).curve]
+    assert (steps[0], steps[-1], len(steps)) == (0, 4999, 300)
+    assert max(later - step for step, later in itertools.pairwise(steps)) <= 17
 
 
 def test_the_saved_view_fits_a_tag_and_shows_size_and_loss_first():
-    headlines = {f"scorer-{n}": f"scorer-{n}/balanced_accuracy_wrong_position" for n in range(8)}
-    value = saved_view.view_tag(headlines)
-    assert len(value) <= 5000
-    state = json.loads(zlib.decompress(base64.b64decode(json.loads(value)["state"].removeprefix("deflate;"))))
+    metrics = {f"scorer-{n}/balanced_accuracy_wrong_position": ["a", "b"] for n in range(14)}
+    tags = saved_view.view_tags(metrics, "topk-1k")
+    assert max(map(len, tags.values())) <= 5000
+    state, explanations = (state_of(tags[f"mlflow.sharedViewState.{key}"]) for key in ("size-x-loss", "explanations"))
+    assert explanations["searchFilter"] == f"{state['searchFilter']} and tags.sae = 'topk-1k'"
     assert state["selectedColumns"][:2] == ["params.`d_sae`", "params.`loss`"]
     scattered = [(chart["xaxis"]["key"], chart["yaxis"]["key"]) for chart in state["compareRunCharts"] if chart["type"] == "SCATTER"]
-    assert set(scattered) == {(x, metric) for x in ("d_sae", "l0") for metric in headlines.values()}
+    assert set(scattered) == {(x, metric) for x in ("d_sae", "l0") for metric in metrics}
+
+
+def test_the_view_of_all_axes_leaves_out_what_stands_in_other_runs():
+    cells = ["a/x", "b/x", "c/x", "d/x"]
+    together = saved_view.shown_together(
+        {"intruder/accuracy": ["a/none", "b/none"], "fuzzing/auroc": cells[:3], "detection/auroc": cells, "failed/auroc": []}
+    )
+    assert together == ["fuzzing/auroc", "detection/auroc"]
+    assert saved_view.shown_together({"failed/auroc": []}) == []
+    assert saved_view.shown_together({}) == []
 
 
 def test_links_and_logs_hold_no_password_and_paths_do_not_depend_on_the_folder(tmp_path, monkeypatch):
@@ -265,9 +366,7 @@ def test_links_and_logs_hold_no_password_and_paths_do_not_depend_on_the_folder(t
 
 
 def test_an_experiment_of_dvc_stands_beside_the_workspace(copy, monkeypatch):
-    lock = json.loads((copy / "dvc.lock").read_text())
-    lock["stages"]["sae@topk-1k"]["cmd"] = "other k"
-    (copy / "dvc.lock").write_text(json.dumps(lock))
+    relock(copy, "sae@topk-1k", "other k")
     monkeypatch.setenv("DVC_EXP_NAME", "k64")
     result: TrackResult = track(params_of(), copy, copy)
     assert set(result.published) == {"topk-1k/lexical", "topk-1k/default"}

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from latentry.comparison.cells import CELLS_TABLE, cells_table, headlines
 from latentry.comparison.correlations import CORRELATIONS_TABLE, correlations_table
+from latentry.comparison.deciles import DECILES_TABLE, deciles_table
 from latentry.comparison.explainer_pairs import EXPLAINER_PAIRS_TABLE, explainer_pairs_table
 from latentry.comparison.grid import Grid
 from latentry.comparison.judges import JUDGES_TABLE, judges_table
@@ -26,9 +27,10 @@ def compare(grid: Grid, decoders: Decoders) -> dict[str, pa.Table]:
         LATENTS_TABLE: latents,
         SAES_TABLE: saes,
         CELLS_TABLE: cells_table(grid, latents, contrasts),
+        DECILES_TABLE: deciles_table(grid, latents),
         PAIRS_TABLE: pairs_table(grid, latents, contrasts),
         EXPLAINER_PAIRS_TABLE: explainer_pairs_table(grid, latents, contrasts),
-        CORRELATIONS_TABLE: correlations_table(latents, grid.saes, grid.explainers, headlines(latents, list(grid.scorers)), grid.seed),
+        CORRELATIONS_TABLE: correlations_table(latents, grid.saes, grid.explainers, headlines(latents, grid.scorers), grid.seed),
         JUDGES_TABLE: judges_table(grid),
         **match_tables(grid, latents, saes, contrasts, decoders),
     }

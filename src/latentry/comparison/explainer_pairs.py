@@ -23,7 +23,7 @@ def explainer_pairs_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str,
     The p-values (paired t) of one scorer's metric, over all SAEs and pairs, are one family and Holm-adjusted together.
     """
     rows = []
-    for scorer, (headline, *_) in metrics_of(latents, list(grid.scorers)).items():
+    for scorer, (headline, *_) in metrics_of(latents, grid.scorers).items():
         family = list(_family(grid, latents, scorer, headline, contrasts[scorer]))
         adjusted = holm([row["p_value"] for row in family])
         rows += [{**row, "p_adjusted": p} for row, p in zip(family, adjusted, strict=True)]

@@ -21,6 +21,8 @@ class AskedScorer:
     """The contrast it is asked to use; stands in the metric's name where no score says it."""
     max_latents: int | None
     """How many latents it was asked for, the first by rank; None for all."""
+    kind: str = ""
+    """Its kind; tells which number stands for it where it gave none."""
     reads_explanations: bool = True
     """Whether it scores explanations, or the latents themselves, once each."""
     class_ratio: tuple[int, int] = (1, 1)

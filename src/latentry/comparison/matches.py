@@ -66,7 +66,7 @@ def _overlap(found: Matched, n_a: int, n_b: int) -> dict[str, Any]:
 def _shared_pairs_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str, str], found: Mapping[tuple[str, str], Matched]) -> pa.Table:
     """Scores of one SAE's latents less those of the latents they match, where both have one; a family of tests for each scorer."""
     rows = []
-    for scorer, metric in headlines(latents, list(grid.scorers)).items():
+    for scorer, metric in headlines(latents, grid.scorers).items():
         family = []
         for pair, one in found.items():
             for explainer in grid.explainers_of(scorer):

@@ -28,7 +28,7 @@ def pairs_table(grid: Grid, latents: pa.Table, contrasts: Mapping[str, str]) -> 
     """
     eligible = {sae: _eligible_share(grid, sae) for sae in grid.saes}
     rows = []
-    for scorer, metric in headlines(latents, list(grid.scorers)).items():
+    for scorer, metric in headlines(latents, grid.scorers).items():
         family = []
         for pair in combinations(grid.saes, 2):
             unlike = differing(grid, *pair, scorer)

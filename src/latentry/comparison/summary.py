@@ -13,26 +13,49 @@ import pyarrow as pa
 
 from latentry.atomic import write_atomic
 from latentry.comparison.cells import CELLS_TABLE
-from latentry.comparison.tables import SAES_TABLE
+from latentry.comparison.correlations import CORRELATIONS_TABLE
+from latentry.comparison.deciles import DECILES_TABLE
+from latentry.comparison.tables import LATENTS_TABLE, SAES_TABLE
 from latentry.contracts import COMPARISON
 from latentry.metric_kinds import kind_of
-from latentry.plot_rows import headline_rows, sae_rows, score_rows, training_rows
+from latentry.plot_rows import (
+    correlation_rows,
+    decile_rows,
+    evenly,
+    headline_rows,
+    latent_rows,
+    sae_rows,
+    score_rows,
+    training_rows,
+    with_breadth,
+)
 from latentry.store import read_table
 
 _QUALITY = ("l0", "fvu", "ce_recovered", "dead_fraction", "width")
 _DIGITS = 4
+_LATENTS = 1500
+"""Latents in git, evenly taken from all that have a score: enough to draw, and few enough to be committed with every run."""
 _CURVE_POINTS = 100
-"""Points of a SAE's loss curve at most: the file is in git. All are in its `loss.csv`."""
+"""Points of a SAE's loss curve in git at most; all are in its `loss.csv`."""
+_JSON: dict[str, Any] = {"sort_keys": True, "ensure_ascii": False, "allow_nan": False}
 
 
 def write_metrics(comparison: Path, trained: Path, metrics: Path) -> None:
-    """Write `summary.json` and `plots/{scores,saes,training}.json` under a folder, from a complete comparison's folder and that of
+    """Write `summary.json` and the rows of every plot as `plots/*.json` under a folder, from a complete comparison's folder and that of
     the SAEs, which hold their loss curves."""
-    cells, saes = (read_table(comparison, COMPARISON, name) for name in (CELLS_TABLE, SAES_TABLE))
+    tables = {name: read_table(comparison, COMPARISON, name) for name in COMPARISON.tables}
+    cells, saes = tables[CELLS_TABLE], tables[SAES_TABLE]
     _write(metrics / "summary.json", summary_of(cells, saes))
-    _write(metrics / "plots" / "scores.json", [_rounded(row) for row in score_rows(cells, saes)])
-    _write(metrics / "plots" / "saes.json", [_rounded(row) for row in sae_rows(saes)])
-    _write_lines(metrics / "plots" / "training.json", _thinned(training_rows(trained, saes)))
+    rows = {
+        "scores": with_breadth(score_rows(cells, saes)),
+        "saes": sae_rows(saes),
+        "deciles": decile_rows(tables[DECILES_TABLE], saes),
+        "correlations": correlation_rows(tables[CORRELATIONS_TABLE]),
+        "latents": evenly(latent_rows(tables[LATENTS_TABLE], cells, saes), _LATENTS),
+    }
+    for name, some in rows.items():
+        _write_rows(metrics / "plots" / f"{name}.json", [_rounded(row) for row in some])
+    _write_rows(metrics / "plots" / "training.json", _thinned(training_rows(trained, saes)))
 
 
 def summary_of(cells: pa.Table, saes: pa.Table) -> dict[str, Any]:
@@ -64,20 +87,22 @@ def _thinned(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     known = {name: value for name, value in row.items() if value is not None}
-    return {name: round(value, _DIGITS) if isinstance(value, float) else value for name, value in known.items()}
+    return {name: _short(value) if isinstance(value, float) else value for name, value in known.items()}
 
 
-def _write(path: Path, value: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
-    _write_text(path, _json(value, indent=1))
+def _short(value: float) -> float:
+    """To four decimals, and what is rarer than that to three digits: a latent fires at one token in 100,000."""
+    return round(value, _DIGITS) if abs(value) >= 10**-_DIGITS else float(f"{value:.3g}")
 
 
-def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """A row a line: there are many."""
-    _write_text(path, "[" + ",\n".join(_json(row) for row in rows) + "]")
+def _write(path: Path, value: dict[str, Any]) -> None:
+    _write_text(path, json.dumps(value, indent=1, **_JSON))
 
 
-def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False)
+def _write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """One row a line, so that git and its readers see which changed."""
+    lines = ",\n".join(json.dumps(row, **_JSON) for row in rows)
+    _write_text(path, f"[\n{lines}\n]" if rows else "[]")
 
 
 def _write_text(path: Path, text: str) -> None:

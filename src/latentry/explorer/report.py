@@ -1,12 +1,16 @@
 """The report: one HTML file that reads alone, without a network, made of the comparison's tables and a few latents.
 
-What the page says of a latent is `pages.py`'s. Always true: text from corpora and models is escaped (jinja2 does it for
-every value), isolated against changes of writing direction, and never a score where a status stands.
+What the page says of a latent is `samples.py`'s. Always true: text from corpora and models is escaped (jinja2 does it for
+every value), isolated against changes of writing direction, and never a score where a status stands; the page's policy lets
+a browser run no script but ours, which draws the charts anew to be hovered over, and load nothing.
 """
 
+import base64
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,6 @@ from latentry import plots
 from latentry.atomic import write_atomic
 from latentry.explorer import samples
 from latentry.metric_kinds import METRIC_KINDS, chance_of, context_of, kind_of
-from latentry.plot_rows import latent_rows, sae_rows, score_rows
 from latentry.store import manifest_digest
 
 _PER_SAE = 6
@@ -49,11 +52,13 @@ def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping
     """The page itself; see `write_report`."""
     saes, cells, latents = (tables[name] for name in ("saes.parquet", "cells.parquet", "latents.parquet"))
     names = saes["sae"].to_pylist()
-    rows = cells.to_pylist()
+    rows, figures, scripts = cells.to_pylist(), plots.figures_of(tables), _scripts()
     return (
         _environment()
         .get_template("report.html.jinja")
         .render(
+            samples=[samples.sae_sample(data, sae, latents, rows, per_sae) for sae in names],
+            digests=_digests(data, names),
             settings=settings,
             saes=[{**row, "explainers": _explainers(row["sae"], rows)} for row in saes.to_pylist()],
             scorers=_scorers(rows),
@@ -62,9 +67,10 @@ def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping
             overlaps=tables["overlaps.parquet"].to_pylist(),
             shared_pairs=[row for row in tables["shared_pairs.parquet"].to_pylist() if row["n"]],
             judges=tables["judges.parquet"].to_pylist(),
-            charts=_charts(saes, cells, latents),
-            samples=[samples.sae_sample(data, sae, latents, rows, per_sae) for sae in names],
-            digests=_digests(data, names),
+            charts=[{"name": figure.name, "title": figure.title, "note": figure.note, "svg": _markup(figure.chart)} for figure in figures],
+            specs=markupsafe.Markup(plots.to_json({figure.name: figure.chart for figure in figures})),
+            scripts=[markupsafe.Markup(script) for script in scripts],
+            policy=_policy(scripts),
         )
     )
 
@@ -114,22 +120,22 @@ def _scorers(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _charts(saes: pa.Table, cells: pa.Table, latents: pa.Table) -> list[dict[str, Any]]:
-    """Drawn by our own code from numbers and names, which the drawing escapes: the only markup not escaped by jinja2."""
-    drawn = [
-        (
-            "Score against width",
-            "One panel per scorer and explainer; bars are 95 % intervals, grey is the shuffled null.",
-            plots.score_by_width(score_rows(cells, saes)),
-        ),
-        ("Reconstruction against sparsity", "FVU against L0: lower and further left is better.", plots.frontier(sae_rows(saes))),
-        (
-            "Scores of single latents",
-            "Each latent once; a mean hides the shape.",
-            plots.score_distribution(latent_rows(latents, cells, saes)),
-        ),
-    ]
-    return [{"title": title, "note": note, "svg": markupsafe.Markup(plots.to_svg(chart))} for title, note, chart in drawn]
+def _scripts() -> list[str]:
+    """The page's only scripts, whose digests its policy names: no other can run."""
+    ours = resources.files("latentry.explorer").joinpath("templates", "report.js").read_text(encoding="utf-8")
+    return [plots.page_script(), ours]
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """What a browser lets the page do: run these scripts, and load nothing."""
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def _markup(chart: Any) -> markupsafe.Markup:
+    """Drawn by our own code from numbers and names, which the drawing escapes."""
+    return markupsafe.Markup(plots.to_svg(chart))
 
 
 def _digests(data: Path, names: list[str]) -> list[Setting]:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from latentry import contracts
+from latentry.explorer.labels import labels_of
 from latentry.metric_kinds import kind_of
 from latentry.store import read_table
 
@@ -57,6 +58,7 @@ def sae_sample(data: Path, sae: str, latents: pa.Table, cells: Sequence[Mapping[
     rows = scored.filter(pc.field("latent").isin(numbers)).to_pylist()
     windows = _windows(data / "examples" / sae, numbers)
     tokens = _top_tokens(data / "latents" / sae, numbers)
+    label = labels_of(data, sae)
     metrics = {cell["scorer"]: kind_of(cell["metric"]) for cell in cells if cell["headline"]}
     return {
         "sae": sae,
@@ -65,6 +67,7 @@ def sae_sample(data: Path, sae: str, latents: pa.Table, cells: Sequence[Mapping[
         "latents": [
             {
                 **row,
+                "label": label(row["latent"]),
                 "tokens": tokens.get(row["latent"], []),
                 "windows": windows.get(row["latent"], []),
                 "explanations": _explanations(row["latent"], rows, metrics),

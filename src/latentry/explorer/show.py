@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from latentry import contracts
 from latentry.contracts import Contract
 from latentry.errors import ContractError, ParamsError
+from latentry.explorer.labels import labels_of
 from latentry.metric_kinds import METRIC_KINDS
 from latentry.records import NO_EXPLAINER
 from latentry.registry import nearest
@@ -66,13 +67,15 @@ def _head(data: Path, sae: str, latent: int) -> Iterator[str]:
     row = statistics[0]
     chosen = (_rows(data / "examples" / sae, contracts.EXAMPLES, "latents.parquet", latent) or [None])[0]
     status = f"{chosen['status']} {chosen['detail']}".strip() if chosen else "not among the latents looked at"
-    yield f"{BOLD}latent {latent} of {sae}{RESET}  {status}"
+    label = labels_of(data, sae)(latent)
+    named = f"{latent} ({label})" if label != str(latent) else label
+    yield f"{BOLD}latent {named} of {sae}{RESET}  {status}"
     yield f"  fires at {row['firing_count']:,} tokens ({row['firing_frequency']:.3%})" + _strengths(row)
     if chosen:
         windows = f"{chosen['n_windows']:,} windows, {chosen['n_distinct_windows']:,} of distinct text"
         yield f"  in {windows} ({chosen['activating_window_fraction']:.2%} of all)"
         if chosen["shortfall"]:
-            yield f"  contrasts missing: {chosen['shortfall']}"
+            yield f"  missing: {chosen['shortfall']}"
     at = [f"{_quoted(token)} {share:.0%}" for token, share in zip(row["top_tokens"], row["top_token_fractions"], strict=True)]
     for name, tokens in (
         ("fires at", at),

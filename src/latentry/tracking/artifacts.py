@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from latentry.plot_rows import latent_rows, sae_rows, score_rows
+from latentry.plot_rows import latent_rows
 
 MAX_ROWS = 5_000
 """The page reads the whole table into the browser."""
 
 
-def write_cell_files(folder: Path, sae: Path, latents: pa.Table, drawn: Sequence[Mapping[str, Any]], metrics: Mapping[str, str]) -> None:
+def write_cell_files(
+    folder: Path, sae: Path, latents: pa.Table, cells: Sequence[Mapping[str, Any]], row: Mapping[str, Any], metrics: Mapping[str, str]
+) -> None:
     """Interpretations, the SAE's evaluation and training curve, and the distribution of scores."""
     from latentry import plots  # altair takes a second to import, and a track with nothing new draws nothing
 
@@ -28,6 +30,7 @@ def write_cell_files(folder: Path, sae: Path, latents: pa.Table, drawn: Sequence
     for name in ("evaluation.json", "loss.csv", "cfg.json"):
         if (sae / name).is_file():
             _copy(sae / name, folder / "sae" / name)
+    drawn = latent_rows(latents, *(pa.Table.from_pylist(list(rows)) for rows in (cells, [row])))
     _write(folder / "figures" / "score_distribution.png", plots.to_png(plots.score_distribution(drawn)))
 
 
@@ -42,16 +45,8 @@ def write_comparison_files(folder: Path, here: Path, lock: str) -> None:
         if (here / name).is_file():
             _copy(here / name, folder / name)
     _write(folder / "dvc.lock", lock)
-    saes, cells, latents = (pq.read_table(comparison / f"{name}.parquet") for name in ("saes", "cells", "latents"))
-    scores = score_rows(cells, saes)
-    charts = {
-        "score_by_width": plots.score_by_width(scores),
-        "score_by_l0": plots.score_by_l0(scores),
-        "frontier": plots.frontier(sae_rows(saes)),
-        "score_distribution": plots.score_distribution(latent_rows(latents, cells, saes)),
-    }
-    for name, chart in charts.items():
-        _write(folder / "figures" / f"{name}.png", plots.to_png(chart))
+    for figure in plots.figures_of({path.name: pq.read_table(path) for path in comparison.glob("*.parquet")}):
+        _write(folder / "figures" / f"{figure.name}.png", plots.to_png(figure.chart))
 
 
 def interpretations(latents: pa.Table, metrics: Mapping[str, str]) -> pa.Table:

@@ -129,8 +129,10 @@ def _publish_all(
         for record in records:
             new = _upsert(client, experiment_id, record, tags, runs)
             (progress.published if new else progress.skipped).append(record.name)
-        client.set_experiment_tag(experiment_id, saved_view.TAG, saved_view.view_tag(headlines(results.cells)))
-    except (MlflowException, SQLAlchemyError, OSError) as error:
+        some_sae = next((record.tags["sae"] for record in records if record.kind == "cell"), "")
+        for name, view in saved_view.view_tags(headlines(results.cells), some_sae).items():
+            client.set_experiment_tag(experiment_id, name, view)
+    except (MlflowException, SQLAlchemyError, OSError, ModuleNotFoundError) as error:
         return str(error).splitlines()[0] if str(error) else type(error).__name__
     return ""
 
@@ -199,13 +201,18 @@ def _make(client: "MlflowClient", experiment_id: str, record: RunRecord, tags: M
     first = {"kind": record.kind, "identity": record.identity, "superseded": "false", **tags}
     run_id = client.create_run(experiment_id, tags=first, run_name=record.name).info.run_id
     now = int(time.time() * 1000)
+    spent = record.costs()
+    metrics = {**record.metrics, **{f"cost/{name}": value for name, value in (spent or {}).items()}}
     shown = [{"path": path, "type": "table"} for path in record.tables]
-    more = {**record.tags, "mlflow.source.name": "latentry", "mlflow.source.type": "LOCAL"} | (
-        {"mlflow.loggedArtifacts": json.dumps(shown)} if shown else {}
-    )
+    more = {
+        **record.tags,
+        "cost": "unknown" if spent is None else "known",
+        "mlflow.source.name": "latentry",
+        "mlflow.source.type": "LOCAL",
+    } | ({"mlflow.loggedArtifacts": json.dumps(shown)} if shown else {})
     client.log_batch(
         run_id,
-        metrics=[Metric(name, value, now, 0) for name, value in record.metrics.items()],
+        metrics=[Metric(name, value, now, 0) for name, value in metrics.items()],
         params=[Param(name, value) for name, value in record.params.items()],
         tags=[RunTag(name, value) for name, value in more.items()],
     )

@@ -3,6 +3,7 @@
 Nothing here knows MLflow. A record's files are written only when it is published.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from latentry import contracts
-from latentry.metric_kinds import chance_of, kind_of
-from latentry.plot_rows import latent_rows, training_rows
-from latentry.records import NO_EXPLAINER
+from latentry.metric_kinds import METRIC_KINDS, kind_of
+from latentry.plot_rows import training_rows
 from latentry.store import read_table
 from latentry.tracking import identity
 from latentry.tracking.artifacts import write_cell_files, write_comparison_files
+from latentry.tracking.notes import cell_note, comparison_note, metric_name, shown
+
+LATENT_COLUMNS = ("sae", "explainer", "scorer", "latent", "explanation", "explanation_status", "firing_frequency", "status")
+LATENT_COLUMNS += (*METRIC_KINDS, *(f"null_{name}" for name in METRIC_KINDS))
+"""What runs show of a latent: everything but the intervals."""
 
 Totals = Callable[[Sequence[str]], Mapping[str, float] | None]
 """Calls and tokens behind some replies, by their keys; None where the reply store does not know all of them."""
@@ -28,6 +33,8 @@ _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#
 """Okabe and Ito's, told apart by colour-blind readers."""
 _DIGITS = 4
 """The page shows every digit it is given; the Parquet files have them all."""
+_CURVE_POINTS = 300
+"""At most, evenly taken: with its three numbers a curve then fits one request."""
 _STATS = ("low", "high", "null", "lift", "lift_low", "lift_high", "n")
 
 
@@ -63,6 +70,8 @@ class RunRecord:
     """Files that the page shows as tables."""
     inputs: Mapping[str, str]
     """Digests of what the results were made from, by name."""
+    costs: Callable[[], Mapping[str, float] | None]
+    """Calls, tokens and money, summed when the run is made; None where they are not all known."""
     write_files: Callable[[Path], None]
 
 
@@ -74,11 +83,10 @@ class Results:
     lock: Mapping[str, Any]
     saes: Mapping[str, Mapping[str, Any]]
     cells: Sequence[Mapping[str, Any]]
-    latents: pa.Table
-    latent_rows: Sequence[Mapping[str, Any]]
-    """The latents that have a score, as plots draw them."""
+    latents: Callable[[], pa.Table]
+    """Every latent's scores, read when the first run is made: where nothing is new they are not needed."""
     training_rows: Sequence[Mapping[str, Any]]
-    """The loss curves, likewise."""
+    """The loss curves, as plots draw them."""
 
     @property
     def data(self) -> Path:
@@ -93,32 +101,34 @@ def read_results(here: Path) -> Results:
         ContractError: there is no complete comparison.
     """
     folder = here / "data" / "comparison"
-    tables = {name: read_table(folder, contracts.COMPARISON, name) for name in ("saes.parquet", "cells.parquet", "latents.parquet")}
+    tables = {name: read_table(folder, contracts.COMPARISON, name) for name in ("saes.parquet", "cells.parquet")}
     return Results(
         here=here,
         lock=identity.read_lock(here),
         saes={row["sae"]: row for row in tables["saes.parquet"].to_pylist()},
         cells=tables["cells.parquet"].to_pylist(),
-        latents=tables["latents.parquet"],
-        latent_rows=latent_rows(tables["latents.parquet"], tables["cells.parquet"], tables["saes.parquet"]),
+        latents=functools.cache(lambda: read_table(folder, contracts.COMPARISON, "latents.parquet", LATENT_COLUMNS)),
         training_rows=training_rows(here / "data" / "saes", tables["saes.parquet"]),
     )
 
 
-def headlines(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The metric that stands for each scorer, as it is logged."""
-    return {row["scorer"]: metric_name(row) for row in cells if row["headline"]}
-
-
-def metric_name(row: Mapping[str, Any]) -> str:
-    """`detection/auroc_random`: the contrasts are part of the name, for scores under different ones are not comparable."""
-    return f"{row['scorer']}/{row['metric']}"
+def headlines(cells: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The metric that stands for each scorer, as it is logged, and the cells that have it."""
+    found: dict[str, list[str]] = {metric_name(row): [] for row in cells if row["headline"]}
+    for row in cells:
+        if row["headline"] and row["mean"] is not None:
+            found[metric_name(row)].append(f"{row['sae']}/{row['explainer']}")
+    return found
 
 
 def run_records(results: Results, study: Study, totals: Totals) -> list[RunRecord]:
-    """Every run that the study's results make: its cells in order, then the comparison."""
+    """Every run that the study's results make: its cells in order, then the comparison.
+
+    A SAE that was never made has no run; the comparison's says so.
+    """
     comparison = _comparison_record(results, study)
-    pairs = dict.fromkeys((row["sae"], row["explainer"]) for row in results.cells if row["sae"] in study.saes)
+    missing = _missing(results)
+    pairs = dict.fromkeys((row["sae"], row["explainer"]) for row in results.cells if row["sae"] in study.saes and row["sae"] not in missing)
     colours = _colours(results, pairs)
     cells = [_cell_record(results, study, cell, comparison.identity, colours[cell], totals) for cell in pairs]
     return [*cells, comparison]
@@ -139,18 +149,14 @@ def _cell_record(results: Results, study: Study, pair: tuple[str, str], comparis
     folders = identity.cell_folders(results.data, sae, study.scorers)
     params = _params(row, study) | {"explainer": explainer}
     digest = identity.identity_of(results.lock, stages, results.data, folders, [explainer, params, row, cells])
-    mine = results.latents.filter((pc.field("sae") == sae) & (pc.field("explainer") == explainer))
-    drawn = [row for row in results.latent_rows if (row["sae"], row["explainer"]) == (sae, explainer)]
-    spent = totals(_reply_keys(results.data, sae, explainer, study.scorers))
-    cost = {f"cost/{name}": float(value) for name, value in (spent or {}).items()}
     tags = {
         "comparison": comparison,
         "mlflow.runColor": colour,
         "sae": sae,
         "explainer": explainer,
         "baseline": row["baseline"] or "none",
-        "cost": "known" if spent is not None else "unknown",
-        "mlflow.note.content": _cell_note(row, explainer, study, cells),
+        "missing": ", ".join(dict.fromkeys(cell["scorer"] for cell in cells if not cell["n_asked"])) or "none",
+        "mlflow.note.content": cell_note(row, explainer, study.judge, cells),
     }
     return RunRecord(
         name=f"{sae}/{explainer}",
@@ -158,13 +164,25 @@ def _cell_record(results: Results, study: Study, pair: tuple[str, str], comparis
         kind="cell",
         identity=digest,
         params=params,
-        metrics=_metrics(row, cells) | cost,
+        metrics=_metrics(row, cells),
         curve=_curve(results, sae),
         tags=tags,
         tables=("interpretations.json",),
         inputs=_inputs(results.lock, stages),
-        write_files=lambda folder: write_cell_files(folder, results.data / "saes" / sae, mine, drawn, headline_columns(cells)),
+        costs=lambda: totals(_reply_keys(results.data, sae, explainer, study.scorers)),
+        write_files=lambda folder: write_cell_files(
+            folder, results.data / "saes" / sae, _latents_of(results, sae, explainer), cells, row, headline_columns(cells)
+        ),
     )
+
+
+def _latents_of(results: Results, sae: str, explainer: str) -> pa.Table:
+    return results.latents().filter((pc.field("sae") == sae) & (pc.field("explainer") == explainer))
+
+
+def _missing(results: Results) -> list[str]:
+    """The SAEs that were named and never made: of these the tables hold the name alone."""
+    return [name for name, row in results.saes.items() if row["width"] is None]
 
 
 def headline_columns(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -177,7 +195,7 @@ def _params(row: Mapping[str, Any], study: Study) -> dict[str, str]:
         "d_sae": str(row["width"]),
         "log2_d_sae": f"{math.log2(row['width']):.2f}",
         "loss": row["loss"],
-        "l0": _shown(row["l0"], 1),
+        "l0": shown(row["l0"], 1),
         "hookpoint": row["hookpoint"],
         "subject": row["subject"],
         "judge": study.judge,
@@ -196,9 +214,11 @@ def _metrics(row: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> dict
 
 
 def _curve(results: Results, sae: str) -> list[tuple[int, dict[str, float]]]:
-    shown = {"loss": "value", "mse": "mse", "l0": "l0"}
+    numbers = {"loss": "value", "mse": "mse", "l0": "l0"}
     mine = [row for row in results.training_rows if row["sae"] == sae]
-    return [(row["tokens"], {f"training/{name}": row[column] for name, column in shown.items()}) for row in mine]
+    last = max(len(mine) - 1, 0)
+    taken = {round(n * last / (_CURVE_POINTS - 1)) for n in range(_CURVE_POINTS)} if len(mine) > _CURVE_POINTS else range(len(mine))
+    return [(mine[n]["tokens"], {f"training/{name}": mine[n][column] for name, column in numbers.items()}) for n in sorted(taken)]
 
 
 def _reply_keys(data: Path, sae: str, explainer: str, scorers: Sequence[str]) -> list[str]:
@@ -206,7 +226,9 @@ def _reply_keys(data: Path, sae: str, explainer: str, scorers: Sequence[str]) ->
     files = [data / "explanations" / sae / "explanations.parquet"]
     files += [data / "scores" / sae / scorer / "judgments.parquet" for scorer in scorers]
     wanted = (pc.field("explainer") == explainer) & pc.field("reply_key").is_valid()
-    found = [pq.read_table(path, columns=["reply_key"], filters=wanted)["reply_key"].to_pylist() for path in files if path.is_file()]
+    found = [
+        pq.read_table(path, columns=["reply_key"], filters=wanted)["reply_key"].unique().to_pylist() for path in files if path.is_file()
+    ]
     return list(dict.fromkeys(key for keys in found for key in keys))
 
 
@@ -215,49 +237,27 @@ def _inputs(lock: Mapping[str, Any], stages: Sequence[str]) -> dict[str, str]:
     return {path: digest for path, digest in digests.items() if path.startswith(("data/tokens", "data/saes", "data/examples"))}
 
 
-def _cell_note(row: Mapping[str, Any], explainer: str, study: Study, cells: Sequence[Mapping[str, Any]]) -> str:
-    explained = "Scored without explanations" if explainer == NO_EXPLAINER else f"Explained by **{explainer}**"
-    lines = [
-        f"**{row['sae']}**: {row['width']:,} latents, loss {row['loss']}, L0 {_shown(row['l0'], 1)}, FVU {_shown(row['fvu'])},"
-        f" at `{row['hookpoint']}` of {row['subject']}. {explained}; models asked: {study.judge}.",
-        "",
-        "| scorer | metric | score | 95 % interval | chance | shuffled null | lift | n of asked |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for cell in cells:
-        if cell["headline"]:
-            interval = f"{_shown(cell['low'])} to {_shown(cell['high'])}"
-            counts = f"{cell['n']} of {cell['n_asked']}"
-            metric = metric_name(cell).partition("/")[2]
-            chance = chance_of(cell["metric"])
-            known = "" if chance is None else f"{chance:.3g}"
-            shown = (_shown(cell["mean"]), interval, known, _shown(cell["null"]), _shown(cell["lift"]), counts)
-            lines.append(f"| {cell['scorer']} | {metric} | {' | '.join(shown)} |")
-    lines += ["", "Intervals cover the latents drawn and the judge's noise, not the corpus or the seed.", ""]
-    return "\n".join([*lines, "The null scores the same examples under another latent's explanation: lift says that the text is specific."])
-
-
-def _shown(value: float | None, digits: int = 3) -> str:
-    return "unknown" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
-
-
 def _comparison_record(results: Results, study: Study) -> RunRecord:
     stages, folders = ["compare"], [results.data / "comparison"]
-    any_sae = next(iter(results.saes.values()), {})
-    params = {"subject": str(any_sae.get("subject", "")), "judge": study.judge, "n_latents": study.n_latents, "seed": str(study.seed)}
+    any_sae = next((row for row in results.saes.values() if row["subject"] is not None), {"subject": ""})
+    params = {"subject": any_sae["subject"], "judge": study.judge, "n_latents": study.n_latents, "seed": str(study.seed)}
     digest = identity.identity_of(results.lock, stages, results.data, folders, params)
-    names = ", ".join(results.saes)
-    note = f"Comparison of {len(results.saes)} SAEs: {names}.\n\nThe report is `report/index.html`; the tables are under `tables/`."
+    n_saes, missing = len(results.saes), _missing(results)
     return RunRecord(
-        name=f"comparison of {len(results.saes)} SAEs",
+        name=f"comparison of {n_saes} SAE{'s' if n_saes != 1 else ''}",
         key="comparison",
         kind="comparison",
         identity=digest,
         params=params,
         curve=(),
-        metrics={"comparison/n_saes": float(len(results.saes)), "comparison/n_cells": float(len(results.cells))},
-        tags={"comparison": digest, "mlflow.note.content": note},
+        metrics={"comparison/n_saes": n_saes, "comparison/n_missing_saes": len(missing), "comparison/n_cells": len(results.cells)},
+        tags={
+            "comparison": digest,
+            "missing": ", ".join(missing) or "none",
+            "mlflow.note.content": comparison_note(list(results.saes), missing),
+        },
         tables=(),
         inputs={path: md5 for path, md5 in identity.out_digests(results.lock, stages).items() if path == "data/comparison"},
+        costs=dict,
         write_files=lambda folder: write_comparison_files(folder, results.here, identity.lock_without_track(results.lock)),
     )

@@ -12,7 +12,7 @@ from latentry.comparison.summary import summary_of, write_metrics
 from latentry.contracts import COMPARISON, EXAMPLES, SCORES
 from latentry.errors import ContractError
 from latentry.metric_kinds import METRIC_KINDS, chance_of, context_of, kind_of, reported_name
-from latentry.plot_rows import latent_rows, score_rows
+from latentry.plot_rows import cost_rows, latent_rows, score_rows, with_breadth
 from latentry.store import work
 from planted_grid import LATENTS, SAES, compare, grid_of, make_sae, put, score_row
 
@@ -242,7 +242,8 @@ def test_metrics_in_git_hold_rounded_headlines_and_are_the_same_bytes_twice(data
         write_metrics(tmp_path / name, data / "saes", tmp_path / f"metrics-{name}")
     one, two = (tmp_path / f"metrics-{name}" for name in ("one", "two"))
     files = sorted(path.relative_to(one) for path in one.rglob("*.json"))
-    assert [path.as_posix() for path in files] == ["plots/saes.json", "plots/scores.json", "plots/training.json", "summary.json"]
+    plots = ("correlations", "deciles", "latents", "saes", "scores", "training")
+    assert [path.as_posix() for path in files] == [*(f"plots/{name}.json" for name in plots), "summary.json"]
     assert all((one / path).read_bytes() == (two / path).read_bytes() for path in files)
     found = json.loads((one / "summary.json").read_text())["topk-1k"]
     assert found["quality"] == {"l0": 32.0, "fvu": 0.25, "ce_recovered": 0.9, "dead_fraction": 0.1, "width": 1024}
@@ -286,6 +287,18 @@ def test_rows_for_plots_hold_every_scored_cell_and_latent(data):
     }
 
 
+def test_rows_for_plots_leave_out_a_sae_that_is_not_there_and_know_chance_and_breadth(data):
+    (data / "saes" / "topk-2k" / "manifest.json").unlink()
+    tables = compare(grid_of(data))
+    cells, saes = tables["cells.parquet"], tables["saes.parquet"]
+    assert {row["sae"] for row in latent_rows(tables["latents.parquet"], cells, saes)} == {"topk-1k", "jumprelu-1k"}
+    rows = with_breadth(score_rows(cells, saes))
+    assert {(row["chance"], row["unit"]) for row in rows} == {(0.5, "score")}
+    assert all(row["breadth"] == pytest.approx(row["high"] - row["low"]) for row in rows)
+    assert cost_rows(score_rows(cells, saes)) == rows  # no judge was asked: 0 calls
+    assert with_breadth([rows[0] | {"low": None, "high": None}])[0]["breadth"] is None
+
+
 def test_removing_unnamed_cells_deletes_exactly_the_others(data):
     make_sae(data, "old-8k")
     (data / "saes" / ".gitignore").write_text("/topk-1k\n")
@@ -310,3 +323,29 @@ def test_an_evaluation_without_a_key_is_refused_with_the_cell_to_rerun(data):
     (data / "saes" / "topk-1k" / "evaluation.json").write_text("{}")
     with pytest.raises(ContractError, match="rerun `dvc repro sae@topk-1k`"):
         compare(grid_of(data))
+
+
+def test_shares_found_by_decile_are_means_over_the_latents_that_have_them_and_never_of_the_null(data):
+    shares = {11: [0.0, 0.5, None, *[1.0] * 7], 12: [1.0, None, None, *[1.0] * 7], 13: None}
+    rows = [score_row(latent, "lexical", "random", decided=0.6) | {"decile_found": of} for latent, of in shares.items()]
+    rows.append(score_row(11, "lexical", "random", null=True, decided=0.6) | {"decile_found": [0.3] * 10})
+    rows.append(score_row(14, "lexical", "random", status="single_class") | {"decile_found": [0.3] * 10})
+    put(data / "scores" / "topk-1k" / "detection", SCORES, {"scores.parquet": rows, "judgments.parquet": []})
+    scorers = {"detection": AskedScorer(contrast="random", max_latents=None)}
+    found = compare(grid_of(data, saes=("topk-1k", "topk-2k"), scorers=scorers))["deciles.parquet"].to_pylist()
+    assert {(row["sae"], row["explainer"], row["scorer"]) for row in found} == {("topk-1k", "lexical", "detection")}
+    assert [(row["decile"], row["found"], row["n"]) for row in found[:4]] == [(1, 0.5, 2), (2, 0.5, 1), (3, None, 0), (4, 1.0, 2)]
+    assert (found[0]["low"], found[0]["high"]) == (0.0, 1.0) and found[1]["low"] is None
+
+
+def test_a_cell_counts_each_reply_of_a_judge_once_and_none_where_no_judge_was_asked(data):
+    def judgment(explainer, key, null=False):
+        return {"latent": 11, "explainer": explainer, "example_id": "", "null": null, "status": "ok", "reply_key": key}
+
+    asked = [judgment("lexical", key) for key in "aab"] + [judgment("lexical", "c", null=True), judgment("default", None)]
+    scores = [score_row(11, explainer, "random", decided=0.6) for explainer in ("lexical", "default")]
+    put(data / "scores" / "topk-1k" / "detection", SCORES, {"scores.parquet": scores, "judgments.parquet": asked})
+    scorers = {"detection": AskedScorer(contrast="random", max_latents=None)}
+    cells = compare(grid_of(data, saes=("topk-1k", "topk-2k"), scorers=scorers))["cells.parquet"].to_pylist()
+    found = {(row["sae"], row["explainer"]): row["n_calls"] for row in cells}
+    assert found == {("topk-1k", "lexical"): 3, ("topk-1k", "default"): 0, ("topk-2k", "lexical"): None, ("topk-2k", "default"): None}

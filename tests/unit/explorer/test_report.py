@@ -1,5 +1,8 @@
 """The report: it reads alone, escapes what it shows, and shows a failure by its status and never as a score."""
 
+import base64
+import hashlib
+import json
 import re
 from html.parser import HTMLParser
 
@@ -8,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latentry import contracts, store
+from latentry import contracts, plots, store
 from latentry.errors import ContractError
 from latentry.explorer.report import report_html, write_report
 from latentry.explorer.samples import level_of, pieces_of
@@ -18,24 +21,28 @@ SETTINGS = {"Subject": "a small model", "Corpus": "<b>books</b>"}
 
 
 class Page(HTMLParser):
-    """Tags with their attributes, and the text in reading order."""
+    """Tags with their attributes, the text in reading order, and what stands in each script element."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
+        self.scripts: list[str] = []
         self._hidden = False
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
         self._hidden = tag in ("style", "script")
+        self.scripts += [""] if tag == "script" else []
 
     def handle_endtag(self, tag):
         self._hidden = self._hidden and tag not in ("style", "script")
 
     def handle_data(self, data):
         self.text += "" if self._hidden else data
+        if self.scripts and self.tags[-1][0] == "script" and self._hidden:
+            self.scripts[-1] += data
 
 
 def tables_of(root):
@@ -60,8 +67,8 @@ def page(html):
 def test_hostile_text_is_shown_and_never_run(page):
     assert HOSTILE in page.text
     assert "<b>books</b>" in page.text
-    names = [name for name, _ in page.tags]
-    assert "script" not in names and "img" not in names
+    assert "img" not in [name for name, _ in page.tags]
+    assert [attrs.get("type") for name, attrs in page.tags if name == "script"] == ["application/json", None, None]
     assert not [attrs for _, attrs in page.tags if any(name.startswith("on") for name in attrs)]
 
 
@@ -73,8 +80,32 @@ def test_text_of_models_and_corpora_cannot_turn_the_direction_of_the_page(html):
 def test_the_page_asks_for_nothing_outside_itself(page, html):
     loaded = [value for _, attrs in page.tags for name, value in attrs.items() if name in ("src", "href", "xlink:href") and value]
     assert {value for value in loaded if not value.startswith("#")} == {"latents.html"}  # a link to the explorer beside it
-    assert not re.search(r"@import|url\((?!['\"]?#)", html)
+    assert not re.search(r"@import|url\((?!['\"]?#)", re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL))
     assert "link" not in [name for name, _ in page.tags]
+
+
+def test_a_browser_may_run_the_pages_own_scripts_and_load_nothing(page):
+    """What the scripts would load, or what a hole in the escaping would run, the page's policy refuses."""
+    [policy] = [attrs["content"] for name, attrs in page.tags if name == "meta" and attrs.get("http-equiv") == "Content-Security-Policy"]
+    allowed = dict(directive.split(" ", 1) for directive in policy.split("; "))
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in page.scripts[1:]]
+    assert allowed["default-src"] == "'none'"
+    assert allowed["script-src"].split() == [f"'sha256-{digest}'" for digest in digests]
+    assert not {"connect-src", "img-src", "font-src", "frame-src", "object-src", "worker-src"} & allowed.keys()
+
+
+def test_every_chart_has_a_picture_for_who_runs_no_script_and_rows_for_who_does(page):
+    charts = [attrs["data-chart"] for _, attrs in page.tags if "data-chart" in attrs]
+    assert charts == list(json.loads(page.scripts[0]))
+    assert len(charts) == 9 == [name for name, _ in page.tags].count("svg")
+
+
+def test_a_name_cannot_close_the_script_that_holds_it():
+    chart = plots.frontier([{"sae": "</script><script>alert(1)</script>\u2028", "loss": "<!--", "width": 8, "l0": 2.0, "fvu": 0.5}])
+    text = plots.to_json({"</script>": chart})
+    assert not re.search(r"[<>&\u2028]", text)
+    [row] = json.loads(text)["</script>"]["data"]["values"]
+    assert (row["sae"], row["loss"]) == ("</script><script>alert(1)</script>\u2028", "<!--")
 
 
 def test_every_sae_and_explainer_has_its_score_interval_null_and_counts(study, page):

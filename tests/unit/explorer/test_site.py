@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from latentry import contracts, store
+from latentry.explorer.labels import labels_of
 from latentry.explorer.site import similar
 from latentry.explorer.site.details import shown_examples
 from latentry.explorer.site.words import file_of, words_of
@@ -67,7 +68,7 @@ def test_listed_scores_and_texts_are_those_of_the_comparison(site, rows, tables)
     known = {(row["sae"], row["explainer"], row["scorer"], row["latent"]): row for row in table}
     n_seen = 0
     for sae in meta["saes"]:
-        for latent, _, _, texts, scores in rows[sae["first"] : sae["first"] + sae["n"]]:
+        for latent, _, _, texts, scores, _ in rows[sae["first"] : sae["first"] + sae["n"]]:
             for explainer, scorer, value in scores:
                 row = known[sae["name"], meta["explainers"][explainer], meta["scorers"][scorer]["name"], latent]
                 assert value == pytest.approx(row["auroc"], rel=1e-3)
@@ -76,9 +77,18 @@ def test_listed_scores_and_texts_are_those_of_the_comparison(site, rows, tables)
     assert n_seen == sum(row["auroc"] is not None for row in table)
 
 
+def test_latents_of_a_signed_sae_are_called_by_their_direction_and_sign(tmp_path, rows):
+    for sae, signed in (("signed", True), ("plain", False)):
+        (tmp_path / "saes" / sae).mkdir(parents=True)
+        (tmp_path / "saes" / sae / "evaluation.json").write_text(json.dumps({"width": 8, "signed": signed}))
+    assert [labels_of(tmp_path, "signed")(latent) for latent in (0, 3, 4, 7)] == ["0+", "3+", "0-", "3-"]
+    assert [labels_of(tmp_path, sae)(7) for sae in ("plain", "not there")] == ["7", "7"]
+    assert [row[5] for row in rows] == [str(row[0]) for row in rows]
+
+
 def test_every_word_finds_exactly_the_rows_that_hold_it(site, rows):
     wanted = {}
-    for place, (latent, _, _, texts, _) in enumerate(rows):
+    for place, (latent, _, _, texts, _, _) in enumerate(rows):
         for text in [str(latent), *(text for text in texts if text)]:
             for word in words_of(text):
                 wanted.setdefault(word, set()).add(place)

@@ -57,6 +57,7 @@ def _asked(part: SaeRows, place: int) -> dict[str, Any]:
     ]
     return {
         "latent": row["latent"],
+        "label": part.labels[place],
         "status": row["status"],
         "detail": row["detail"],
         "shortfall": row["shortfall"],

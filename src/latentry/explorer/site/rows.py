@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float32
 
 from latentry import contracts
+from latentry.explorer.labels import labels_of
 from latentry.store import read_table
 
 
@@ -38,6 +39,8 @@ class SaeRows:
     sae: str
     latents: Sequence[Mapping[str, Any]]
     """Rows of `latents.parquet` of the examples, by rank."""
+    labels: Sequence[str]
+    """What each is called."""
     texts: Mapping[str, Sequence[str | None]]
     """Explanations by explainer and row; None where there is none."""
     notes: Mapping[str, Sequence[str]]
@@ -55,7 +58,9 @@ def sae_rows(data: Path, sae: str, explainers: Sequence[str], headline: Mapping[
     row_of = {row["latent"]: place for place, row in enumerate(asked)}
     mine = latents.filter(pc.field("sae") == sae)
     texts, notes = _explained(data / "explanations" / sae, explainers, row_of)
-    return SaeRows(sae=sae, latents=asked, texts=texts, notes=notes, scores=list(_scores(mine, headline, row_of)))
+    label = labels_of(data, sae)
+    labels = [label(row["latent"]) for row in asked]
+    return SaeRows(sae=sae, latents=asked, labels=labels, texts=texts, notes=notes, scores=list(_scores(mine, headline, row_of)))
 
 
 def _explained(

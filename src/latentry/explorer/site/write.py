@@ -153,13 +153,13 @@ def _write_in_chunks(chunks: ChunkFolder, name: str, rows: Iterable[Any], size: 
 
 
 def _listed(part: SaeRows, names: Names) -> Iterator[list[Any]]:
-    """[latent, status, frequency, explanations, scores] with explainers and scorers by their places in `names`."""
+    """[latent, status, frequency, explanations, scores, label] with explainers and scorers by their places in `names`."""
     explainers, scorers = list(names.explainers), list(names.scorers)
     places = [(explainers.index(score.explainer), scorers.index(score.scorer), score.value.tolist()) for score in part.scores]
     for place, latent in enumerate(part.latents):
         texts = [part.texts[explainer][place] for explainer in explainers]
         scores = [[explainer, scorer, plain(values[place])] for explainer, scorer, values in places if values[place] == values[place]]
-        yield [latent["latent"], latent["status"], plain(latent["firing_frequency"]), texts, scores]
+        yield [latent["latent"], latent["status"], plain(latent["firing_frequency"]), texts, scores, part.labels[place]]
 
 
 def _write_words(chunks: ChunkFolder, parts: Sequence[SaeRows]) -> None:
@@ -167,7 +167,7 @@ def _write_words(chunks: ChunkFolder, parts: Sequence[SaeRows]) -> None:
     for part, first in zip(parts, _firsts(parts), strict=True):
         for place, latent in enumerate(part.latents):
             texts = (texts[place] for texts in part.texts.values())
-            index.add(first + place, " ".join([str(latent["latent"]), *(text for text in texts if text)]))
+            index.add(first + place, " ".join([str(latent["latent"]), part.labels[place], *(text for text in texts if text)]))
     index.write(chunks)
 
 

@@ -146,14 +146,14 @@ function nothing() {
   return meta.n_rows ? `No latent's explanation has ${state.q ? `words beginning with “${state.q}”` : "anything"}${state.sae ? ` in ${state.sae}` : ""}.` : "No latents yet: no SAE has examples.";
 }
 
-function lines(row, [latent, status, frequency, texts, scores]) {
+function lines(row, [latent, status, frequency, texts, scores, label]) {
   const sae = saeOf(row), found = texts.map((text, explainer) => [text, explainer]).filter(([text, explainer]) => text || scores.some((one) => one[0] === explainer));
   if (!found.length) found.push([null, null]);
   return found.map(([text, explainer], place) => {
     const first = place === 0;
     const line = make("tr", {class: `${first ? "first" : ""} ${place === found.length - 1 ? "last" : ""}`, "data-row": row, "data-latent": latent},
       make("td", {}, first ? sae.name : ""),
-      make("td", {class: "n"}, first ? make("a", {href: link(row, latent)}, String(latent)) : ""),
+      make("td", {class: "n"}, first ? make("a", {href: link(row, latent)}, label) : ""),
       make("td", {class: "text"}, ...(text ? highlighted(text) : [make("span", {class: status === "ok" ? "dim" : "failed"}, explainer === null ? status.replaceAll("_", " ") : "needs no explanation")])),
       make("td", {class: "dim"}, explainer === null ? "" : meta.explainers[explainer]),
       make("td", {class: "n", "data-label": "fires at"}, first ? percent(frequency) : ""),
@@ -197,13 +197,13 @@ async function showLatent(name) {
   const near = await Promise.all(one.similar.map(async ([other, cosine]) => [other, cosine, await rowAt(other)]));
   if (mine !== turn) return;
   $("latent").replaceChildren(
-    make("h2", {tabindex: "-1"}, `${sae.name}, latent ${one.latent}`), facts(one, listing, sae), explanations(one), tokens("Fires at", one.fires_at?.map(([text, share]) => [text, percent(share)])),
+    make("h2", {tabindex: "-1"}, `${sae.name}, latent ${one.label}`), facts(one, listing, sae), explanations(one), tokens("Fires at", one.fires_at?.map(([text, share]) => [text, percent(share)])),
     make("div", {class: "columns"}, tokens("Promotes", one.promotes?.map((text) => [text])) ?? "", tokens("Suppresses", one.suppresses?.map((text) => [text])) ?? ""),
     histogram(one) ?? "", examples(one), make("div", {class: "columns"}, similar(near) ?? "", matches(one) ?? ""), provenance(one, sae));
   $("list").hidden = true;
   $("latent").hidden = false;
   tell("");
-  document.title = `${sae.name} ${one.latent}: latentry`;
+  document.title = `${sae.name} ${one.label}: latentry`;
   $("latent").querySelector("h2").focus({preventScroll: true});
   scrollTo(0, 0);
 }
@@ -265,7 +265,7 @@ function windowText(pieces, peak) {
 
 function similar(near) {
   if (!near.length) return null;
-  const entry = ([row, cosine, found]) => make("li", {}, make("small", {}, `${shownNumber(cosine)} `), make("a", {href: link(row, found[0])}, `${saeOf(row).name} ${found[0]}`), " ", said(found[3].find((text) => text) ?? ""));
+  const entry = ([row, cosine, found]) => make("li", {}, make("small", {}, `${shownNumber(cosine)} `), make("a", {href: link(row, found[0])}, `${saeOf(row).name} ${found[5]}`), " ", said(found[3].find((text) => text) ?? ""));
   return make("section", {}, make("h3", {}, "Similar explanations (cosine)"), make("ul", {class: "plain"}, ...near.map(entry)));
 }
 
