@@ -6,7 +6,8 @@ from latentry.errors import ParamsError
 from latentry.params import parse_params
 from small_params import small_params
 
-INTERVENTION = {"kind": "intervention", "client": "judge"}
+INTERVENTION = {"kind": "intervention", "client": "base"}
+BASE = {"clients__base": {"kind": "transformers", "model": "subject", "chat": False}}
 
 
 def faults_of(tree: dict) -> tuple[str, ...]:
@@ -18,7 +19,7 @@ def faults_of(tree: dict) -> tuple[str, ...]:
 
 
 def test_whoever_steers_needs_prompts():
-    steering = {"scorers__cause": INTERVENTION, "explainers__effect": {"kind": "steered", "client": "judge"}}
+    steering = {**BASE, "scorers__cause": INTERVENTION, "explainers__effect": {"kind": "steered", "client": "judge"}}
     assert faults_of(small_params(**steering)) == (
         "explainers.effect: steers latents on prompts, and none are drawn; set `examples.steering`, {} for its defaults",
         "scorers.cause: steers latents on prompts, and none are drawn; set `examples.steering`, {} for its defaults",
@@ -50,5 +51,5 @@ def test_prompts_are_even_over_quintiles_and_purposes(contexts):
     ],
 )
 def test_wrong_knobs_name_their_path(entry, path):
-    (fault,) = faults_of(small_params(scorers__cause=entry, examples__steering={"tokens": 16}))
+    (fault,) = faults_of(small_params(**BASE, scorers__cause=entry, examples__steering={"tokens": 16}))
     assert fault.startswith(f"scorers.cause.{path}: ")
