@@ -19,7 +19,8 @@ import yaml
 from generated import write_between_marks
 from scipy import stats
 
-from latentry.metrics import N_DRAWS, auroc, lift, summary
+from latentry.metrics import auroc, lift, summary
+from latentry.metrics.intervals import N_DRAWS
 from latentry.randomness import rng_for
 
 ROOT = Path(__file__).parents[1]
