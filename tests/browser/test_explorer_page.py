@@ -11,7 +11,6 @@ from latentry.explorer.site.write import write_site
 from made_up_study import HOSTILE, make_study
 
 pytestmark = pytest.mark.slow
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -23,17 +22,6 @@ def folder(tmp_path_factory):
     embedded = lambda texts: np.tile(np.eye(3, dtype=np.float32), (len(texts) // 3 + 1, 1))[: len(texts)]  # noqa: E731
     write_site(data=study / "data", tables=tables, settings={}, out=out, embedded=embedded)
     return out
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as running:
-        if CHROMIUM is None:
-            pytest.skip("no Chromium on this machine")
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import sys
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ from mlflow_server import free_port, serving
 from small_params import small_params
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SAES = ("topk-1k", "topk-2k", "jumprelu-1k", "jumprelu-2k")
 HEADLINES = ("embedding/auroc_random", "detection/auroc_random", "fuzzing/auroc_wrong_position")
 PATIENCE_MS = 90_000
@@ -47,17 +45,6 @@ def link(tmp_path_factory):
     with serving(root, port, command):
         said = (root / "server.log").read_text(encoding="utf-8")
         yield re.search(r"http://\S+", said[said.index("ready in") :])[0]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as running:
-        if CHROMIUM is None:
-            pytest.skip("no Chromium on this machine")
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

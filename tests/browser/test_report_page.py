@@ -1,7 +1,5 @@
 """The report in a real browser, opened from disk: its charts answer to the pointer, it asks for nothing, and only its own scripts run."""
 
-import shutil
-
 import pytest
 
 from latentry import contracts, store
@@ -9,7 +7,6 @@ from latentry.explorer.report import write_report
 from made_up_study import make_study
 
 pytestmark = pytest.mark.slow
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -18,17 +15,6 @@ def report(tmp_path_factory):
     tables = {name: store.read_table(study / "data" / "comparison", contracts.COMPARISON, name) for name in contracts.COMPARISON.tables}
     write_report(data=study / "data", tables=tables, settings={}, out=study / "report" / "index.html")
     return study / "report" / "index.html"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as running:
-        if CHROMIUM is None:
-            pytest.skip("no Chromium on this machine")
-        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
