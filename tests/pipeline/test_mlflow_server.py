@@ -8,28 +8,13 @@ from types import SimpleNamespace
 import pytest
 import requests
 
-from latentry.params import Params, TrackingSettings
 from latentry.tracking.publish import track
 from latentry.tracking.server import HOST, quiet_environment
 from made_up_study import make_study
 from mlflow_server import free_port, kill, serving
+from tracked_study import ALL, params_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-SAES = ("topk-1k", "jumprelu-1k")
-ALL = {f"{sae}/{explainer}" for sae in SAES for explainer in ("lexical", "default")} | {"comparison of 2 SAEs"}
-
-
-def params_of(experiment: str) -> Params:
-    judged = SimpleNamespace(client="judge")
-    return Params.model_construct(
-        seed=7,
-        saes=dict.fromkeys(SAES),
-        scorers={"embedding": SimpleNamespace(), "detection": judged, "fuzzing": judged},
-        explainers={"lexical": SimpleNamespace(), "default": judged},
-        clients={"judge": SimpleNamespace(model="a-small-judge")},
-        examples=SimpleNamespace(n_latents=12),
-        tracking=TrackingSettings(experiment=experiment, required=False),
-    )
 
 
 class Server:
@@ -93,11 +78,11 @@ def test_all_arrives_at_a_server_in_as_many_requests_for_few_latents_as_for_many
     counts = []
     for n in (6, 60):
         root = make_study(tmp_path / str(n), n_latents=n, widths={"1k": 1024})
-        result = track(params_of(f"{n} latents"), root, root)
+        result = track(params_of(experiment=f"{n} latents"), root, root)
         assert set(result.published) == ALL
         counts.append(len(sent.paths))
         sent.paths.clear()
-        assert set(track(params_of(f"{n} latents"), root, root).skipped) == ALL
+        assert set(track(params_of(experiment=f"{n} latents"), root, root).skipped) == ALL
         assert len(sent.paths) <= 4
         sent.paths.clear()
     assert counts[0] == counts[1]
@@ -121,7 +106,7 @@ def test_a_server_that_dies_half_way_leaves_what_is_pending_for_later(server, tm
 
     dies.n = 0
     sent.before = dies
-    first = track(params_of("half way"), root, root)
+    first = track(params_of(experiment="half way"), root, root)
     sent.before = lambda _: None
     assert len(first.published) == 2
     assert set(first.published) | set(first.pending) == ALL
@@ -133,7 +118,7 @@ def test_a_server_that_dies_half_way_leaves_what_is_pending_for_later(server, tm
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
     half = [run for run in runs_of(server, "half way") if run.data.tags.get("complete") != "true"]
     assert len(half) == 1
-    again = track(params_of("half way"), root, root)
+    again = track(params_of(experiment="half way"), root, root)
     assert (set(again.published), set(again.skipped), again.pending) == (set(first.pending), set(first.published), ())
     runs = runs_of(server, "half way")
     assert sorted(run.info.run_name for run in runs) == sorted(ALL)

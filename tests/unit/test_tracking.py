@@ -18,29 +18,13 @@ import yaml
 
 from latentry.clients.reply_store import ReplyStore
 from latentry.errors import ContractError, EndpointError
-from latentry.params import Params, TrackingSettings
 from latentry.records import Reply, Status
 from latentry.tracking import identity, saved_view
 from latentry.tracking.publish import TrackResult, reply_totals, track
 from latentry.tracking.results import read_results, run_records
 from latentry.tracking.server import quiet_environment, shown_uri, tracking_uri, ui_command, ui_link
 from made_up_study import SCORERS, make_study
-
-SAES = ("topk-1k", "jumprelu-1k")
-ALL = {f"{sae}/{explainer}" for sae in SAES for explainer in ("lexical", "default")} | {"comparison of 2 SAEs"}
-
-
-def params_of(*, required: bool = False, experiment: str = "sizes") -> Params:
-    judged = SimpleNamespace(client="judge")
-    return Params.model_construct(
-        seed=7,
-        saes=dict.fromkeys(SAES),
-        scorers={"embedding": SimpleNamespace(), "detection": judged, "fuzzing": judged},
-        explainers={"lexical": SimpleNamespace(), "default": judged},
-        clients={"judge": SimpleNamespace(model="a-small-judge")},
-        examples=SimpleNamespace(n_latents=12),
-        tracking=TrackingSettings(experiment=experiment, required=required),
-    )
+from tracked_study import ALL, SAES, params_of
 
 
 def client_of(root: Path):
