@@ -11,16 +11,17 @@ import pytest
 import yaml
 
 from loopback import completion, loopback
-from pipeline.tiny import environment, lay_out, run
+from pipeline.tiny import environment
 
 CONCURRENCY = 3
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kill")
-    lay_out(folder)
-    run(folder, "dvc", "repro", "--quiet", "examples")
+def project(copied):
+    """Nothing explained or scored yet, and no reply kept."""
+    folder = copied("kill")
+    for made in ("data/explanations", "data/scores", ".cache"):
+        shutil.rmtree(folder / made)
     return folder
 
 

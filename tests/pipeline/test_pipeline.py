@@ -8,15 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline.tiny import lay_out, run
+from pipeline.tiny import run
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    lay_out(folder)
-    run(folder, "dvc", "repro", "--quiet")
-    return folder
+def project(whole):
+    return whole
 
 
 def would_run(project: Path) -> list[str]:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 
-from pipeline.tiny import environment, lay_out, run
+from pipeline.tiny import environment, run
 
 CELLS = {"tokens": "data/tokens", "activations": "data/activations", "sae@tiny": "data/saes/tiny", "latents@tiny": "data/latents/tiny"}
 SHARDS = {"tokens": "shard-*", "activations": "shard-*", "sae@tiny": "checkpoint.safetensors", "latents@tiny": "segment-*"}
@@ -22,10 +22,9 @@ SHARDS = {"tokens": "shard-*", "activations": "shard-*", "sae@tiny": "checkpoint
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory):
+def project(copied):
     """Every cell made once, without a kill; its results are the reference."""
-    folder = tmp_path_factory.mktemp("restart")
-    lay_out(folder)
+    folder = copied("restart")
     path = folder / "params.yaml"
     tree = yaml.safe_load(path.read_text())
     tree["tokens"]["n_tokens"] = 100_000
