@@ -15,6 +15,7 @@ from latentry.comparison.cells import floats, of_cell, scored
 from latentry.contracts import COMPARISON
 from latentry.metrics import Values
 from latentry.randomness import rng_for
+from latentry.records import NO_EXPLAINER
 
 CORRELATIONS_TABLE = "correlations.parquet"
 N_DRAWS = 1000
@@ -61,7 +62,7 @@ def _rows(
 def _scores(latents: pa.Table, sae: str, explainer: str, scorer: str, metric: str) -> dict[int, float]:
     """By latent; a scorer that reads no explanations has the same under every explainer."""
     rows = scored(of_cell(latents, sae, explainer, scorer), metric)
-    rows = rows if len(rows) else scored(of_cell(latents, sae, "none", scorer), metric)
+    rows = rows if len(rows) else scored(of_cell(latents, sae, NO_EXPLAINER, scorer), metric)
     return dict(zip(rows["latent"].to_pylist(), floats(rows, metric).tolist(), strict=True))
 
 
