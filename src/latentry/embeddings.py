@@ -38,11 +38,6 @@ class Embedder:
         self._digest = weights_digest(folder)
         self._prompts = _role_prompts(folder)
 
-    @property
-    def name_digest(self) -> str:
-        """Name and weights' digest of the model: what its vectors follow from."""
-        return f"{self._folder.name}@{self._digest}"
-
     def queries(self, texts: Sequence[str]) -> Float[np.ndarray, "text d_embedding"]:
         """Unit vectors of texts as queries, with the model's own prompt for these."""
         return self._embedded(QUERY, texts)

@@ -71,7 +71,7 @@ def test_other_weights_and_other_roles_are_other_vectors(folder: Path, tmp_path:
     (folder / "weights").write_bytes(b"two")
     changed = embedder(folder, cache, model)
     changed.documents(["a"])
-    assert len(model.batches) == 3 and changed.name_digest != made.name_digest
+    assert len(model.batches) == 3
 
 
 def test_a_kill_loses_only_what_was_not_committed(folder: Path, tmp_path: Path):

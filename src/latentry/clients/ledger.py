@@ -6,7 +6,7 @@ true: several processes together never pass a budget; a call that a kill cut off
 
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -118,12 +118,6 @@ class Ledger:
         """All of it, calls in flight under a budget at their most."""
         with self._lock:
             return self._sum()
-
-    def by_client(self) -> Mapping[str, Spent]:
-        """The same by the client's name."""
-        with self._lock:
-            rows = self._connection.execute("SELECT client, calls, prompt_tokens, reply_tokens, usd FROM spending").fetchall()
-        return {name: _spent(sums) for name, *sums in rows}
 
     def reserve(self, client: str, most: Spent, budget: Budget) -> str:
         """Charge a call at its most, unless that would pass a limit, which is then named."""

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ _LASTING = (Status.OK, Status.TRUNCATED, Status.REFUSED)
 _FILE = "replies.sqlite"
 _WAIT_S = 120
 """How long to wait for another process that is writing; a commit takes milliseconds."""
+_PAUSE_S = 0.02
 _KEYS_PER_QUERY = 500
 """SQLite's older builds allow 999 variables in a statement."""
 _TABLE = """
@@ -129,8 +131,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found not in (0, VERSION):
         raise ContractError(f"{path}: is a reply store v{found}, this code reads v{VERSION}; move it away to begin a new one")
-    # WAL with NORMAL: a commit survives the death of the process, and readers never wait for a writer.
-    connection.execute("PRAGMA journal_mode = WAL")
+    _to_wal(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
     with connection:
         connection.execute("BEGIN IMMEDIATE")  # another process may open the same new file
@@ -141,6 +142,22 @@ def _opened(path: Path) -> sqlite3.Connection:
             connection.execute(_MONEY)
         connection.execute(f"PRAGMA user_version = {VERSION}")
     return connection
+
+
+def _to_wal(connection: sqlite3.Connection) -> None:
+    """With NORMAL a commit survives the death of the process, and readers never wait for a writer.
+
+    SQLite does not wait here for others that open the same new file, whatever the connection's timeout.
+    """
+    deadline = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_S)
 
 
 def _json(reply: Reply) -> str:

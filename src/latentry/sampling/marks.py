@@ -1,4 +1,4 @@
-"""Which characters of an example are marked, and the levels in which activations are shown.
+"""Which characters of an example are marked.
 
 Marks are computed for a whole table at once; a mark is a stretch of the example's own text, which stays as it is.
 """
@@ -39,10 +39,3 @@ def marks_of(
     flat = np.stack([start[group], np.maximum.reduceat(end, group)], axis=1).reshape(-1).astype(np.int32)
     n_marks = np.bincount(example[group], minlength=len(activations))
     return flat, np.concatenate([[0], np.cumsum(2 * n_marks)])
-
-
-def display_levels(activations: Float32[np.ndarray, "*shape"], largest: float) -> Int64[np.ndarray, "*shape"]:
-    """Levels 0..10 as shown to models and people: ceil(10 a / largest), with the largest activation of the latent."""
-    if largest <= 0:
-        return np.zeros(activations.shape, dtype=np.int64)
-    return np.clip(np.ceil(10.0 * activations.astype(np.float64) / largest), 0, 10).astype(np.int64)

@@ -51,7 +51,7 @@ def test_every_call_that_is_sent_counts_and_one_that_brings_nothing_takes_no_tok
     with loopback(lambda text, before: failure(500, "oops") if text == "q1" or not before else completion("fine")) as server:
         pool_at(server.url, budget=Budget(calls=9), retries=2, price=PRICE).asker("judge", "test")(asked(4))
         sent = sum(server.calls.values())
-    spent = ReplyStore(tmp_path / "replies").ledger.by_client()["judge"]
+    spent = ReplyStore(tmp_path / "replies").ledger.spent()
     assert (sent, spent.calls, spent.prompt_tokens, spent.reply_tokens, round(spent.usd, 6)) == (9, 9, 21, 9, 3.9)
 
 

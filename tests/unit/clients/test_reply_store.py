@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -104,6 +105,18 @@ for i in range(150):
     own = Reply(status=Status.OK, text=sys.argv[2], detail="", prompt_tokens=1)
     store.keep({f"shared {i}": own, f"{sys.argv[2]} {i}": own})
 """
+
+
+def test_a_new_store_waits_for_another_process_that_is_opening_it(tmp_path):
+    other = sqlite3.connect(tmp_path / "replies.sqlite", check_same_thread=False)
+    other.execute("CREATE TABLE begun (key TEXT)")
+    other.execute("BEGIN")
+    other.execute("SELECT * FROM begun").fetchall()
+    ends = threading.Timer(0.3, other.close)
+    ends.start()
+    store = ReplyStore(tmp_path)
+    ends.join()
+    assert store.keep({"k": REPLY}) == {"k": replace(REPLY, key="k")}
 
 
 def test_several_processes_write_one_store_and_lose_nothing(tmp_path):

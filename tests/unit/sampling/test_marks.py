@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from latentry.sampling.grid import grid_of, texts_at
-from latentry.sampling.marks import display_levels, marks_of
+from latentry.sampling.marks import marks_of
 from planted_corpus import PlantedTokens, tokens_of
 
 SCRIPTS = {
@@ -70,8 +70,3 @@ def test_marked_pieces_of_one_character_make_one_mark_and_silent_rows_none() -> 
     flat, offsets = marks_of(activations, np.zeros((3, 3), dtype=int), np.ones((3, 3), dtype=int))
     assert flat.tolist() == [0, 1]
     assert offsets.tolist() == [0, 0, 2, 2]
-
-
-def test_levels_are_tenths_of_the_largest_rounded_up() -> None:
-    assert display_levels(np.array([0, 0.001, 1, 1.01, 5, 9.9, 10], dtype=np.float32), 10.0).tolist() == [0, 1, 1, 2, 5, 10, 10]
-    assert display_levels(np.zeros(3, dtype=np.float32), 0.0).tolist() == [0, 0, 0]
