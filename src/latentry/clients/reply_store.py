@@ -29,6 +29,8 @@ _FILE = "replies.sqlite"
 _WAIT_S = 120
 """How long to wait for another process that is writing; a commit takes milliseconds."""
 _PAUSE_S = 0.02
+_PRIMARY_CODE = 0xFF
+"""The part of an error code of SQLite that says what happened; the rest says where."""
 _KEYS_PER_QUERY = 500
 """SQLite's older builds allow 999 variables in a statement."""
 _TABLE = """
@@ -155,7 +157,7 @@ def _to_wal(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE_S)
 

@@ -3,7 +3,7 @@
 import sqlite3
 import subprocess
 import sys
-import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -107,16 +107,23 @@ for i in range(150):
 """
 
 
-def test_a_new_store_waits_for_another_process_that_is_opening_it(tmp_path):
-    other = sqlite3.connect(tmp_path / "replies.sqlite", check_same_thread=False)
-    other.execute("CREATE TABLE begun (key TEXT)")
-    other.execute("BEGIN")
-    other.execute("SELECT * FROM begun").fetchall()
-    ends = threading.Timer(0.3, other.close)
-    ends.start()
-    store = ReplyStore(tmp_path)
-    ends.join()
-    assert store.keep({"k": REPLY}) == {"k": replace(REPLY, key="k")}
+OPENER = """
+import random
+import sys
+import time
+from pathlib import Path
+from latentry.clients.reply_store import ReplyStore
+begin, chance = float(sys.argv[2]), random.Random(sys.argv[3])
+for i in range(150):
+    time.sleep(max(0.0, begin + i * 0.015 - time.time()) + chance.random() * 0.002)
+    ReplyStore(Path(sys.argv[1]) / str(i))
+"""
+
+
+def test_several_processes_may_begin_one_store(tmp_path):
+    begin = time.time() + 2
+    openers = [subprocess.Popen([sys.executable, "-c", OPENER, str(tmp_path), str(begin), str(i)]) for i in range(6)]
+    assert [opener.wait(timeout=60) for opener in openers] == [0] * 6
 
 
 def test_several_processes_write_one_store_and_lose_nothing(tmp_path):
