@@ -7,6 +7,8 @@ from pathlib import Path
 import click
 
 from latentry import preflight
+from latentry.cli.exports import export
+from latentry.cli.imports import import_
 from latentry.errors import ParamsError
 from latentry.params import load_params
 from latentry.runtime import run_stage
@@ -120,3 +122,7 @@ def ui(port: int) -> None:
         return
     click.echo(f"ready in about 20 s, stop with Ctrl-C: {result.link}")
     raise SystemExit(subprocess.run(ui_command(root, port), check=False).returncode)
+
+
+commands.add_command(export)
+commands.add_command(import_)
