@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,31 +12,52 @@ from typing import TYPE_CHECKING, NoReturn
 from safetensors import SafetensorError
 
 from latentry.errors import LatentryError, MemoryShortError, ParamsError
+from latentry.safe_text import presentable
 
 if TYPE_CHECKING:
     import torch
 
 
 def run_stage(main: Callable[[], object]) -> NoReturn:
-    """Run a stage's command; our own errors, and those of disks, end with their message and exit code, all others with a traceback."""
+    """Run a stage's command; our own errors, and those of disks, end with their message and exit code, all others with a traceback.
+
+    What is said and logged holds no key of the environment, and nothing that a terminal obeys.
+    """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TQDM_MININTERVAL", "1" if sys.stderr.isatty() else "30")
     os.environ.setdefault("DO_NOT_TRACK", "true")
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, handlers=[_harmless_handler()])
     logging.getLogger("latentry").setLevel(logging.INFO)
     warnings.filterwarnings("ignore", category=FutureWarning)
     try:
         main()
     except LatentryError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(presentable(f"error: {error}\n"))
         raise SystemExit(error.exit_code) from None
     except (OSError, SafetensorError) as error:  # a full disk, a file that cannot be read or written
-        sys.stderr.write(f"error: {error}; what was committed before is kept: mend that and run again\n")
+        sys.stderr.write(presentable(f"error: {error}; what was committed before is kept: mend that and run again\n"))
+        raise SystemExit(1) from None
+    except Exception:  # a fault of ours: whole, but for keys
+        sys.stderr.write(presentable(traceback.format_exc()))
         raise SystemExit(1) from None
     raise SystemExit(0)
+
+
+def _harmless_handler() -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_HarmlessFormatter("%(message)s"))
+    return handler
+
+
+class _HarmlessFormatter(logging.Formatter):
+    """A record as it may be shown, its traceback included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See the class."""
+        return presentable(super().format(record))
 
 
 def use_threads(threads: int | None) -> None:

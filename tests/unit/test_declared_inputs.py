@@ -25,6 +25,7 @@ FRAME = {
     "runtime",
     "metric_kinds",
     "hub",
+    "safe_text",
 }
 """They change no number: params are declared one by one, a change of format raises its contract's version, and where shards are made
 changes no byte (`tests/pipeline/test_ray.py`)."""

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from latentry.clients.base import TransientError
 from latentry.errors import EndpointError, ParamsError
+from latentry.safe_text import forms_of, harmless, looks_like_key, masked
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -42,6 +43,7 @@ class Endpoint:
     def __init__(self, base_url: str, key: str | None, timeout_s: float) -> None:
         self.base_url = base_url
         self._key, self._timeout_s = key, timeout_s
+        self._forms = forms_of(key) if key else ()
         self._session: ClientSession | None = None
 
     async def post(self, path: str, body: Any) -> HttpAnswer:
@@ -81,9 +83,10 @@ class Endpoint:
             self._session = None
 
     def clean(self, said: object, *, whole: bool = False) -> str:
-        """A server's words without the key and without what cannot be stored; on one line and cut, unless `whole`."""
-        text = storable(str(said) if self._key is None else str(said).replace(self._key, "***"))
-        return text if whole else " ".join(text.split())[:_EXCERPT]
+        """A server's words without the key, however it encoded it, and without what cannot be stored; on one line, harmless for a
+        terminal and cut, unless `whole`."""
+        text = masked(storable(str(said)), self._forms)
+        return text if whole else harmless(" ".join(text.split()))[:_EXCERPT]
 
     def _connected(self) -> "ClientSession":
         import aiohttp
@@ -144,6 +147,11 @@ def checked_url(url: str | None, name: str) -> str:
         raise ParamsError(where, ["is no URL of an endpoint: its host or port cannot be read; such as https://api.openai.com/v1"]) from None
     if parts.username or parts.password:
         raise ParamsError(where, ["holds a user or password: keys come from the environment only; set key_env to the variable's name"])
+    if parts.query or parts.fragment or looks_like_key(url):
+        # Not shown: a query is where keys stand.
+        raise ParamsError(
+            where, ["holds a key, or what comes after ? or #; wanted are host and path alone: keys come from the environment, set key_env"]
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ParamsError(where, [f"{url!r} is no URL of an endpoint; such as https://api.openai.com/v1"])
     if parts.scheme == "http" and not is_loopback(url):
@@ -168,10 +176,17 @@ def key_from(key_env: str | None, url: str, name: str) -> str | None:
     Raises:
         ParamsError: the variable is not set, or what is named is no variable.
     """
-    if key_env and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", key_env):
+    where = f"run.clients.{name}.key_env"
+    if key_env and (looks_like_key(key_env) or not re.fullmatch(r"[A-Z_][A-Z0-9_]*", key_env)):
         fault = "is no name of an environment variable (capital letters, digits, _); it is not shown in case it is a key"
-        raise ParamsError(f"run.clients.{name}.key_env", [f"key_env {fault}; export the key in a variable and give that one's name"])
+        raise ParamsError(where, [f"key_env {fault}; export the key in a variable and give that one's name"])
     key = os.environ.get(key_env, "").strip() if key_env else ""
     if key_env and not key and not is_loopback(url):
-        raise ParamsError(f"run.clients.{name}.key_env", [f"the environment has no {key_env}, the key for {url}; export it and run again"])
+        raise ParamsError(where, [f"the environment has no {key_env}, the key for {url}; export it and run again"])
+    if not re.fullmatch(r"[!-~]*", key):
+        raise ParamsError(where, [f"{key_env} holds spaces or other characters that no key has; export the key alone (it is not shown)"])
+    if key and key in url:
+        raise ParamsError(
+            f"run.clients.{name}.base_url", [f"holds the key of {key_env}; keys come from the environment only: leave it out"]
+        )
     return key or None

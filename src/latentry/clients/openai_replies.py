@@ -58,7 +58,8 @@ class OpenAIReader:
         if text is None:
             return self._no_choice(body)
         status, detail = _ending(choice, text, refusal, is_one_token=bool(request.alternatives))
-        alternatives = first_token(choice.get("logprobs")) if request.alternatives else {}
+        graded = first_token(choice.get("logprobs")) if request.alternatives else {}
+        alternatives = {self._endpoint.clean(token, whole=True): value for token, value in graded.items()}
         if request.alternatives and not alternatives and status is Status.OK:
             detail = "the endpoint returned no log-probabilities"
         return Reply(

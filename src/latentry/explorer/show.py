@@ -19,26 +19,13 @@ from latentry.explorer.labels import labels_of
 from latentry.metric_kinds import METRIC_KINDS
 from latentry.records import NO_EXPLAINER
 from latentry.registry import nearest
+from latentry.safe_text import harmless
 from latentry.store import read_manifest
 
 BOLD, MARK, DIM, RESET = "\x1b[1m", "\x1b[1;30;43m", "\x1b[2m", "\x1b[0m"
 PER_DECILE, PER_CONTRAST = 2, 4
 """Examples shown of each."""
 _SPLITS = {"explain": "explain ", "held_out": "held out"}
-
-_BIDI_CONTROLS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-_HARMLESS = {
-    **{code: 0x2400 + code for code in range(0x20)},
-    0x7F: 0x2421,
-    **dict.fromkeys([*range(0x80, 0xA0), *_BIDI_CONTROLS], 0xFFFD),
-    **dict.fromkeys(map(ord, "\n\r\v\f\x85\u2028\u2029"), ord("↵")),
-}
-"""What a terminal would obey, by what shows that it stands there."""
-
-
-def harmless(text: str) -> str:
-    """The text without what moves a cursor, changes a colour or turns the direction of writing; equally long."""
-    return text.translate(_HARMLESS)
 
 
 def latent_page(data: Path, sae: str, latent: int) -> Iterator[str]:

@@ -18,6 +18,7 @@ import filelock
 
 from latentry.errors import EndpointError
 from latentry.params import Params
+from latentry.safe_text import presentable
 from latentry.tracking import identity, saved_view
 from latentry.tracking.results import Results, RunRecord, Study, Totals, headlines, read_results, run_records
 from latentry.tracking.server import PORT, artifact_location, quiet_environment, shown_uri, tracking_uri, ui_link
@@ -255,4 +256,4 @@ def _tell(uri: str, fault: str, pending: Sequence[str], *, required: bool) -> No
     )
     if required:
         raise EndpointError(text)
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(presentable(text + "\n"))
