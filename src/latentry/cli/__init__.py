@@ -9,6 +9,7 @@ import click
 from latentry import preflight
 from latentry.cli.exports import export
 from latentry.cli.imports import import_
+from latentry.cli.verification import verify
 from latentry.errors import ParamsError
 from latentry.params import load_params
 from latentry.runtime import run_stage
@@ -126,3 +127,4 @@ def ui(port: int) -> None:
 
 commands.add_command(export)
 commands.add_command(import_)
+commands.add_command(verify)
