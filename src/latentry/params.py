@@ -4,17 +4,18 @@ Variants (scorers, explainers, SAEs, clients, contrasts, corpora, sources) are r
 """
 
 import contextlib
+import reprlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from latentry.crosschecks import cross_faults
 from latentry.errors import ParamsError
 from latentry.models.obtain import ModelSettings
 from latentry.registry import ContrastConfig, ExplainerConfig, SaeConfig, ScorerConfig, VariantConfig, kinds, nearest, variant
+from latentry.safe_text import without_keys
 from latentry.sections import (
     ActivationSettings,
     ClientRun,
@@ -31,6 +32,11 @@ from latentry.sections import (
     TokenSettings,
     TrackingSettings,
 )
+from latentry.yaml_file import key_faults, read_yaml
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 200
+"""What stands in a message of a wrong value: its beginning."""
 
 
 class Params(Section):
@@ -104,26 +110,20 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     Raises:
         ParamsError: all that is wrong with it.
     """
-    try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)  # noqa: S506 (a SafeLoader)
-    except FileNotFoundError:
-        raise ParamsError(str(path), ["is not there; run from the project's folder"]) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ParamsError(str(path), [str(error).replace("\n", " ")]) from error
-    return parse_params(raw, str(path))
+    return parse_params(read_yaml(path), str(path))
 
 
 def parse_params(raw: Any, source: str = "params.yaml") -> Params:
     """As `load_params`, from the tree itself."""
     if not isinstance(raw, dict):
         raise ParamsError(source, [f"holds {type(raw).__name__}, wanted sections"])
-    faults: list[str] = []
+    faults = list(key_faults(raw))
     tree = {section: value for section, value in raw.items() if (section, value) != ("run", None)}
     _parse_variants(tree, faults)
     params = _validated(Params, tree, "", faults)
     faults += cross_faults(params or _sound_sections(tree))
     if faults or params is None:
-        raise ParamsError(source, list(dict.fromkeys(faults)))
+        raise ParamsError(source, list(dict.fromkeys(map(without_keys, faults))))
     return params
 
 
@@ -177,7 +177,7 @@ def _variant(room: str, path: str, raw: Any, default_kind: str | None, base: typ
     entry = {} if raw is None else raw
     wrong = base.model_construct(kind="?")
     if not isinstance(entry, Mapping):
-        faults.append(f"{path}: is {entry!r}, wanted settings")
+        faults.append(f"{path}: is {_REPR.repr(entry)}, wanted settings")
         return wrong
     kind = entry.get("kind", default_kind)
     if kind not in kinds(room):
@@ -210,7 +210,7 @@ def _sentence(model: type[BaseModel], path: str, fault: Mapping[str, Any]) -> tu
         return place, f"unknown key{nearest(str(location[-1]), _fields_at(model, tuple(location[:-1])))}"
     if fault["type"] == "missing":
         return place, "is missing"
-    found = "" if isinstance(fault["input"], Mapping) else f"is {fault['input']!r}; "
+    found = "" if isinstance(fault["input"], Mapping) else f"is {_REPR.repr(fault['input'])}; "
     return place, f"{found}{fault['msg'].removeprefix('Value error, ').rstrip('.').lower()}"
 
 
@@ -229,26 +229,3 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for inner in getattr(annotation, "__args__", ()):
         yield from _models_in(inner)
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML without the silent loss of a key that stands twice."""
-
-
-def _mapping(loader: _UniqueKeys, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        if key_node.tag == "tag:yaml.org,2002:merge":
-            continue
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise yaml.constructor.ConstructorError(None, None, f"line {line}: a key is a list or a mapping; a name is wanted")
-        key = loader.construct_object(key_node, deep=True)
-        if key in seen:
-            raise yaml.constructor.ConstructorError(None, None, f"line {line}: {key!r} stands twice in one section; each name once")
-        seen.add(key)
-    loader.flatten_mapping(node)
-    return {loader.construct_object(key, deep=True): loader.construct_object(value, deep=True) for key, value in node.value}
-
-
-_UniqueKeys.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)

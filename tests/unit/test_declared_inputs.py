@@ -25,7 +25,9 @@ FRAME = {
     "runtime",
     "metric_kinds",
     "hub",
+    "pinned_files",
     "safe_text",
+    "yaml_file",
 }
 """They change no number: params are declared one by one, a change of format raises its contract's version, and where shards are made
 changes no byte (`tests/pipeline/test_ray.py`)."""
