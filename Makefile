@@ -11,9 +11,10 @@ export PATH := $(BIN):$(PATH)
 export HF_HUB_DISABLE_TELEMETRY := 1
 export DO_NOT_TRACK := true
 export OMP_WAIT_POLICY := PASSIVE
+export NO_MKDOCS_2_WARNING := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-scorers repro-parallel pull ui check lint test test-all docs bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging bench-explorer bench-track
+.PHONY: help setup repro repro-tiny repro-scorers repro-parallel pull ui check lint test test-all docs docs-serve bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging bench-explorer bench-track
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -66,8 +67,13 @@ test: $(INSTALLED) ## The tests: unit, conformance, golden, one tiny pipeline, o
 test-all: $(INSTALLED) ## All tests that need no GPU
 	@HF_HUB_OFFLINE=1 python -m pytest -m 'not gpu'
 
-docs: $(INSTALLED) ## Write the generated part of docs/
-	@python -c 'from pathlib import Path; from latentry.contracts import as_markdown; Path("docs/contracts.md").write_text(as_markdown(), encoding="utf-8")'
+docs: $(INSTALLED) ## Write the generated parts of docs/, and the site to .cache/site
+	@python docs/generate.py
+	@mkdocs build --strict --quiet
+	@echo "done: open .cache/site/index.html"
+
+docs-serve: $(INSTALLED) ## The site at http://127.0.0.1:8300, written anew at each change
+	@mkdocs serve --dev-addr 127.0.0.1:8300
 
 bench-pool: $(INSTALLED) ## Share of the possible rate of judge calls, 64 at once; QUICK=1 for under a minute
 	@python benchmarks/pool.py
