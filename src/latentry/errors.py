@@ -91,3 +91,9 @@ class UnsupportedError(LatentryError):
     """Something real that latentry does not do yet, with what it does instead."""
 
     exit_code = 2
+
+
+class ExchangeError(LatentryError):
+    """A file of another format, or one that is to become one, breaks that format's rules, or stands where nothing may be overwritten."""
+
+    exit_code = 2

@@ -25,6 +25,7 @@ FRAME = {
     "runtime",
     "metric_kinds",
     "hub",
+    "commits",
     "pinned_files",
     "safe_text",
     "yaml_file",

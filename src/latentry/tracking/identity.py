@@ -5,13 +5,13 @@ where DVC has locked nothing, of the manifests. It never depends on the machine 
 """
 
 import os
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from latentry.commits import commit_of
 from latentry.store import digest_of, manifest_digest
 
 STAGES = ("sae", "latents", "examples", "explain")
@@ -62,16 +62,5 @@ def out_digests(lock: Mapping[str, Any], stages: Iterable[str]) -> dict[str, str
 
 def source_tags(here: Path) -> dict[str, str]:
     """Commit, whether the tree differs from it, and DVC's experiment: informative, never part of an identity."""
-    commit = _git(here, "rev-parse", "HEAD")
-    changed = bool(_git(here, "status", "--porcelain", "--untracked-files=no"))
-    tags = {"commit": commit, "dirty": str(changed).lower()} if commit else {"commit": "unknown", "dirty": "unknown"}
-    experiment = os.environ.get("DVC_EXP_NAME")
+    tags, experiment = commit_of(here), os.environ.get("DVC_EXP_NAME")
     return {**tags, "dvc.experiment": experiment} if experiment else tags
-
-
-def _git(here: Path, *arguments: str) -> str:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
