@@ -34,6 +34,7 @@ def main() -> None:
         explainers=tuple(params.explainers),
         scorers=scorers,
         force=params.comparison.force,
+        imported=params.comparison.imported,
     )
     for removed in remove_unnamed_cells(grid):
         click.echo(f"compare: {removed} is named by params.yaml no more; deleted")

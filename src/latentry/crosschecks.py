@@ -27,6 +27,8 @@ def cross_faults(params: "Params") -> list[str]:
         _contrast_faults,
         _contrast_name_faults,
         _explainer_name_faults,
+        _explained_sae_faults,
+        _imported_faults,
         _steering_faults,
         _base_model_faults,
         _source_faults,
@@ -119,6 +121,19 @@ def _contrast_name_faults(params: "Params") -> Iterator[str]:
 def _explainer_name_faults(params: "Params") -> Iterator[str]:
     if NO_EXPLAINER in params.explainers:
         yield f"explainers.{NO_EXPLAINER}: the name stands for what is scored without an explanation; rename the entry"
+
+
+def _explained_sae_faults(params: "Params") -> Iterator[str]:
+    """Whose texts a file holds."""
+    for name, entry in params.explainers.items():
+        yield from _unnamed(f"explainers.{name}.sae", getattr(entry, "sae", None), "saes", params.saes)
+
+
+def _imported_faults(params: "Params") -> Iterator[str]:
+    """Whose scores an import holds."""
+    for name, entry in params.comparison.imported.items():
+        yield from _unnamed(f"comparison.imported.{name}.sae", entry.sae, "saes", params.saes)
+        yield from _unnamed(f"comparison.imported.{name}.explainer", entry.explainer, "explainers", params.explainers)
 
 
 def _share_faults(params: "Params") -> Iterator[str]:

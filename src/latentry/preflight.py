@@ -10,7 +10,8 @@ from typing import Any
 from latentry.errors import ContractError, LatentryError, ParamsError
 from latentry.explainers.base import SaeFacts
 from latentry.params import Params
-from latentry.registry import SaeConfig, variant
+from latentry.pinned_files import check_pinned
+from latentry.registry import ExplainerConfig, SaeConfig, variant
 from latentry.runtime import device_of
 
 
@@ -108,15 +109,27 @@ def _client_faults(params: Params, models: Path, not_checked: list[str]) -> Iter
 
 
 def _file_faults(params: Params) -> Iterator[str]:
-    """Files of explanations that are not there, are not those stated, or do not fit a SAE."""
+    """Files of explanations or scores that are not there, are not those stated, or do not fit a SAE."""
     for name, config in params.explainers.items():
         if config.kind == "fixed":
-            for sae, settings in params.saes.items():
-                facts = SaeFacts(name=sae, width=settings.n_latents, promoted=dict)
-                try:
-                    variant("explainers", "fixed").build(config, name, params.seed, None, facts)
-                except ParamsError as error:
-                    yield from (f"{error.source}: {fault}" for fault in error.faults)
+            yield from _fixed_faults(params, name, config)
+    for name, imported in params.comparison.imported.items():
+        try:
+            check_pinned(Path(imported.path), imported.sha256, f"comparison.imported.{name}", "the scores of an import")
+        except ParamsError as error:
+            yield from (f"{error.source}: {fault}" for fault in error.faults)
+
+
+def _fixed_faults(params: Params, name: str, config: ExplainerConfig) -> Iterator[str]:
+    built = []
+    for sae, settings in params.saes.items():
+        facts = SaeFacts(name=sae, width=settings.n_latents, promoted=dict)
+        try:
+            built.append(variant("explainers", "fixed").build(config, name, params.seed, None, facts))
+        except ParamsError as error:
+            yield from (f"{error.source}: {fault}" for fault in error.faults)
+    if len(built) == len(params.saes) and not any(one.texts for one in built):
+        yield f"explainers.{name}.path: no row is of a SAE under `saes` ({', '.join(params.saes)}); name one of these in the column `sae`"
 
 
 def _hookpoint_faults(params: Params, models: Path, not_checked: list[str]) -> Iterator[str]:

@@ -231,11 +231,26 @@ class ExampleSettings(Section):
     """Prompts for scorers and explainers that steer; none: none are drawn."""
 
 
+class ImportedSettings(Section):
+    """Scores that others made, as `latentry import` left them."""
+
+    path: str
+    """The file: `imports/NAME/scores.parquet`."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Digest of the file, so that a changed file is a changed study; the error that it is missing tells it."""
+    sae: Name
+    """Under `saes`: whose latents they are of."""
+    explainer: Name
+    """Under `explainers`: whose scores stand beside them, the imported explanations' own as a rule."""
+
+
 class ComparisonSettings(Section):
     """How SAEs are set beside each other."""
 
     force: bool = False
     """Compare also SAEs whose scores were made under unlike settings; the result says that it was forced."""
+    imported: dict[Name, ImportedSettings] = Field(default_factory=dict)
+    """Scores of others, set beside ours of the same latents; none: there are none."""
 
 
 class TrackingSettings(Section):

@@ -131,6 +131,25 @@ def test_a_file_of_explanations_is_checked_before_any_work():
     assert "nowhere.csv: cannot be read" in fault
 
 
+def test_texts_that_no_sae_would_get_are_told():
+    texts = Path("texts.csv")
+    texts.write_text("sae,latent,text\ntopk-46,9,taxes\n")
+    digest = hashlib.sha256(texts.read_bytes()).hexdigest()
+    (fault,) = found(explainers__people={"kind": "fixed", "path": "texts.csv", "sha256": digest}).faults
+    assert fault.startswith("explainers.people.path: no row is of a SAE under `saes` (topk-64)")
+
+
+def test_imported_scores_are_checked_before_any_work():
+    Path("scores.parquet").write_text("x")
+    entry = {"path": "scores.parquet", "sae": "topk-64", "explainer": "lexical"}
+    (fault,) = found(comparison__imported={"theirs": entry}).faults
+    assert fault.startswith("comparison.imported.theirs.sha256: is missing") and hashlib.sha256(b"x").hexdigest() in fault
+    digest = hashlib.sha256(b"x").hexdigest()
+    assert not found(comparison__imported={"theirs": {**entry, "sha256": digest}}).faults
+    (fault,) = found(comparison__imported={"theirs": {**entry, "sha256": digest, "path": "gone.parquet"}}).faults
+    assert "gone.parquet: cannot be read" in fault
+
+
 def checked(tree: dict):
     Path("params.yaml").write_text(yaml.safe_dump(tree))
     return CliRunner().invoke(commands, ["check"], standalone_mode=False)

@@ -10,6 +10,7 @@ from latentry.comparison.correlations import CORRELATIONS_TABLE, correlations_ta
 from latentry.comparison.deciles import DECILES_TABLE, deciles_table
 from latentry.comparison.explainer_pairs import EXPLAINER_PAIRS_TABLE, explainer_pairs_table
 from latentry.comparison.grid import Grid
+from latentry.comparison.imported import IMPORTED_TABLE, imported_table
 from latentry.comparison.judges import JUDGES_TABLE, judges_table
 from latentry.comparison.matches import Decoders, match_tables
 from latentry.comparison.sae_pairs import PAIRS_TABLE, pairs_table
@@ -21,6 +22,7 @@ def compare(grid: Grid, decoders: Decoders) -> dict[str, pa.Table]:
 
     Raises:
         ContractError: a folder that is there is damaged, of another version, or cannot be compared with the others.
+        ParamsError: a file of imported scores is not there, or is not the one stated.
     """
     latents, contrasts, saes = latents_table(grid), contrast_sources(grid), saes_table(grid)
     return {
@@ -32,5 +34,6 @@ def compare(grid: Grid, decoders: Decoders) -> dict[str, pa.Table]:
         EXPLAINER_PAIRS_TABLE: explainer_pairs_table(grid, latents, contrasts),
         CORRELATIONS_TABLE: correlations_table(latents, grid.saes, grid.explainers, headlines(latents, grid.scorers), grid.seed),
         JUDGES_TABLE: judges_table(grid),
+        IMPORTED_TABLE: imported_table(grid, latents, contrasts),
         **match_tables(grid, latents, saes, contrasts, decoders),
     }

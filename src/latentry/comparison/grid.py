@@ -5,11 +5,12 @@ Cells are found by name alone: no folder is searched for more.
 
 import shutil
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from latentry.metric_kinds import reported_name
 from latentry.records import NO_EXPLAINER
+from latentry.sections import ImportedSettings
 from latentry.store import MANIFEST
 
 
@@ -44,6 +45,8 @@ class Grid:
     scorers: Mapping[str, AskedScorer]
     force: bool = False
     """Whether SAEs that were scored under unlike settings are compared all the same."""
+    imported: Mapping[str, ImportedSettings] = field(default_factory=dict)
+    """Scores of others that are set beside ours."""
 
     def explainers_of(self, scorer: str) -> tuple[str, ...]:
         """The explainers whose explanations a scorer scores; `none` where it reads none."""

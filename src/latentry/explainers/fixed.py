@@ -1,12 +1,12 @@
 """Fixed: explanations from a file: from people, from another run, from Neuronpedia; to be scored beside the others.
 
 Reads Parquet, CSV, JSON (a list) and JSONL. Each row names a latent (`latent`, `feature` or `index`) and its text (`text`,
-`explanation` or `description`); rows with a `sae` are for that SAE alone, and those of one `layer` and `modelId` at a time
-are taken. Always true: what is read has the digest stated, and a text is taken as it is or told.
+`explanation` or `description`); those of one `layer` and `modelId` at a time are taken. Whose texts they are says a row's own
+`sae`, else the setting `sae`, else they are taken for every SAE. Always true: what is read has the digest stated, and a text is
+taken as it is or told.
 """
 
 import csv
-import hashlib
 import json
 import math
 import re
@@ -19,6 +19,7 @@ from pydantic import Field
 from latentry.clients.base import Ask
 from latentry.errors import ParamsError
 from latentry.explainers.base import LatentExamples, SaeFacts, unexplained, without_text
+from latentry.pinned_files import check_pinned
 from latentry.records import Explanation, Status
 from latentry.registry import ExplainerConfig
 
@@ -35,6 +36,8 @@ class Config(ExplainerConfig):
     """The file: .parquet, .csv, .json or .jsonl."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Digest of the file, so that a changed file is a changed study; the error that it is missing tells it."""
+    sae: Annotated[str, Field(min_length=1)] | None = None
+    """Under `saes`: whose texts these are, where rows have no `sae` of their own; latents of others have none. None: every SAE's."""
     explainer: str | None = None
     """Of a file with a column `explainer`, whose rows are taken; None: there is only one."""
     layer: str | None = None
@@ -52,23 +55,29 @@ def build(config: Config, name: str, seed: int, ask: Callable[[str], Ask], sae: 
         ParamsError: the file is not there, is not the one stated, or cannot be read as explanations of this SAE.
     """
     where = f"explainers.{name}"
-    return Fixed(name, texts_of(checked_rows(config, where), config, sae, where), config.sha256 or "")
+    rows = checked_rows(config, where)
+    own = [row for row in rows if _of(row, config) in (None, sae.name)]
+    if others := sorted({str(_of(row, config)) for row in rows} if rows and not own else ()):
+        return Fixed(name, {}, config.sha256 or "", f"the file's texts are of SAE {', '.join(map(repr, others[:3]))}")
+    return Fixed(name, texts_of(own, config, sae, where), config.sha256 or "", "the file has no explanation of this latent")
 
 
 class Fixed:
     """Gives every latent the text that the file has for it."""
 
-    def __init__(self, name: str, texts: Mapping[int, str], digest: str) -> None:
-        self._name, self._texts, self._digest = name, texts, digest
+    def __init__(self, name: str, texts: Mapping[int, str], digest: str, otherwise: str) -> None:
+        self._name, self._digest, self._otherwise = name, digest, otherwise
+        self.texts = texts
+        """By latent; empty where the file is of other SAEs."""
 
     def explain(self, latents: Sequence[LatentExamples]) -> list[Explanation]:
         """One explanation per latent; UNSUPPORTED where the file has none."""
         return [unexplained(latent, self._name) or self._explained(latent.latent) for latent in latents]
 
     def _explained(self, latent: int) -> Explanation:
-        text = self._texts.get(latent)
+        text = self.texts.get(latent)
         if text is None:
-            return without_text(latent, self._name, Status.UNSUPPORTED, "the file has no explanation of this latent")
+            return without_text(latent, self._name, Status.UNSUPPORTED, self._otherwise)
         return Explanation(
             latent=latent,
             explainer=self._name,
@@ -88,14 +97,7 @@ def checked_rows(config: Config, where: str) -> list[Mapping[str, Any]]:
         ParamsError: the file is not there, is another one, or is of no format that is read.
     """
     path = Path(config.path)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ParamsError(f"{where}.path", [f"{config.path}: cannot be read ({error.strerror}); name a file of explanations"]) from None
-    digest = hashlib.sha256(content).hexdigest()
-    if config.sha256 != digest:
-        said = "is missing" if config.sha256 is None else f"is {config.sha256}"
-        raise ParamsError(f"{where}.sha256", [f"{said}; {config.path} has {digest}: write that, if this is the file"])
+    check_pinned(path, config.sha256, where, "a file of explanations")
     try:
         rows = _READERS[path.suffix.lower()](path)
     except KeyError:
@@ -127,13 +129,13 @@ _READERS: Mapping[str, Callable[[Path], Any]] = {
 
 
 def texts_of(rows: Iterable[Mapping[str, Any]], config: Config, sae: SaeFacts, where: str) -> dict[int, str]:
-    """The text of each latent of this SAE; rows without a text, or with a status that is not ok, give none.
+    """The text of each latent, from rows of this SAE; rows without a text, or with a status that is not ok, give none.
 
     Raises:
         ParamsError: latents that are none of the SAE's, two texts of one latent, rows of several layers or models, what is
             no text or too long a one, or rows without the columns needed.
     """
-    taken = [row for row in rows if _is_taken(row, config, sae)]
+    taken = [row for row in rows if _is_taken(row, config)]
     texts: dict[int, str] = {}
     faults = list(_mixed(taken))
     for row in taken:
@@ -156,9 +158,13 @@ def texts_of(rows: Iterable[Mapping[str, Any]], config: Config, sae: SaeFacts, w
     return texts
 
 
-def _is_taken(row: Mapping[str, Any], config: Config, sae: SaeFacts) -> bool:
-    if row.get("sae") not in (None, "", sae.name):
-        return False
+def _of(row: Mapping[str, Any], config: Config) -> Any:
+    """The SAE that a row is of; None where neither it nor the setting says."""
+    own = row.get("sae")
+    return config.sae if own in (None, "") else own
+
+
+def _is_taken(row: Mapping[str, Any], config: Config) -> bool:
     wanted = {column: getattr(config, name) for name, column in _CHOICES.items()}
     return all(value is None or str(row.get(column)) == value for column, value in wanted.items())
 

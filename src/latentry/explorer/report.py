@@ -67,6 +67,7 @@ def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping
             overlaps=tables["overlaps.parquet"].to_pylist(),
             shared_pairs=[row for row in tables["shared_pairs.parquet"].to_pylist() if row["n"]],
             judges=tables["judges.parquet"].to_pylist(),
+            imported=tables["imported.parquet"].to_pylist(),
             charts=[{"name": figure.name, "title": figure.title, "note": figure.note, "svg": _markup(figure.chart)} for figure in figures],
             specs=markupsafe.Markup(plots.to_json({figure.name: figure.chart for figure in figures})),
             scripts=[markupsafe.Markup(script) for script in scripts],

@@ -67,6 +67,21 @@ def test_neuronpedia_rows_and_rows_of_other_saes_and_explainers_are_told_apart(t
     assert (one.text, two.status) == ("sea", Status.UNSUPPORTED)
 
 
+@pytest.mark.parametrize(
+    ("row", "settings"),
+    [({"sae": "other"}, {}), ({}, {"sae": "other"}), ({"sae": "other"}, {"sae": "planted"}), ({"sae": ""}, {"sae": "other"})],
+)
+def test_no_sae_is_given_the_texts_of_another(tmp_path, row, settings):
+    (one,) = fixed_rows(write(tmp_path / "a.json", [{**row, "latent": 99, "text": "sea"}]), 1, **settings)
+    assert (one.text, one.status, one.detail) == (None, Status.UNSUPPORTED, "the file's texts are of SAE 'other'")
+
+
+def test_rows_without_a_sae_are_of_the_one_that_is_set(tmp_path):
+    rows = [{"sae": None, **ROWS[0]}, {"sae": "other", "latent": 2, "text": "sea"}]
+    one, two = fixed_rows(write(tmp_path / "a.json", rows), 1, 2, sae="planted")
+    assert (one.text, two.status) == ("taxes", Status.UNSUPPORTED)
+
+
 def test_rows_of_one_layer_and_model_are_taken_where_they_are_named(tmp_path):
     rows = [{"modelId": m, "layer": layer, "index": 1, "description": f"{m} {layer}"} for m in "ab" for layer in (6, 7)]
     (one,) = fixed_rows(write(tmp_path / "n.json", rows), 1, layer="7", model="b")
@@ -109,7 +124,6 @@ def test_only_a_line_feed_ends_a_line_of_jsonl(tmp_path):
         ([{"index": 1, "modelId": "a", "description": "x"}, {"index": 2, "modelId": "b", "description": "y"}], "set `model`"),
         ([{"latent": 1, "status": "refused", "text": "I cannot"}], "no explanation"),
         ([{"latent": 1, "words": "x"}], "no explanation of SAE 'planted'"),
-        ([{"latent": 1, "text": "x", "sae": "other"}], "no explanation of SAE 'planted'"),
         (["taxes"], "no list of rows"),
         ({"1": "taxes"}, "no list of rows"),
     ],
