@@ -12,9 +12,17 @@ def write_between_marks(page: Path, lines: Sequence[str]) -> None:
     Raises:
         ValueError: the page lacks a mark.
     """
-    text = page.read_text(encoding="utf-8")
+    page.write_text(between_marks(page.read_text(encoding="utf-8"), page, lines), encoding="utf-8")
+
+
+def between_marks(text: str, page: Path, lines: Sequence[str]) -> str:
+    """The page's text with these lines between the marks.
+
+    Raises:
+        ValueError: the page lacks a mark.
+    """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"{page}: lacks {BEGIN!r} or {END!r}; put them where the tables belong")
-    page.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", encoding="utf-8")
+    return f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}"
