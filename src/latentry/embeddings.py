@@ -6,6 +6,7 @@ What was embedded once is not again, by any stage or run. The model is loaded wh
 import hashlib
 import json
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,12 +15,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from latentry.databases import telling
+
 QUERY, DOCUMENT = "query", "document"
 
 _COMMIT_BATCHES = 16
 """Batches between two commits: what a kill loses."""
 _FEWEST_TOKENS = 128
 """Tokens that any model in use reads; a token is a byte at least, two or three of each text are special."""
+_TABLE = "CREATE TABLE IF NOT EXISTS checked_vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID"
+_INSERT = "INSERT OR REPLACE INTO checked_vectors VALUES (?, ?, ?)"
+_REMEDY = "delete it and run again: it holds vectors only, which are computed anew"
 _LOOKUPS = 500
 """Keys per SQL question; SQLite allows 999 variables in its older builds."""
 
@@ -64,15 +70,15 @@ class Embedder:
             return np.zeros((0, 0), np.float32)
         keys = {text: self._key(role, text) for text in dict.fromkeys(texts)}
         self._cache_path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(self._cache_path, timeout=120)) as cache:
-            cache.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID")
+        with telling(self._cache_path, _REMEDY), closing(sqlite3.connect(self._cache_path, timeout=120)) as cache:
+            cache.execute(_TABLE)
             known = dict(_known(cache, list(keys.values())))
             # Length-sorted, so that a batch holds little padding; by text too, so that the batches are the same each time.
             missing = sorted((text for text in keys if keys[text] not in known), key=lambda text: (len(text), text))
             for chunk in _chunks(missing, self._batch * _COMMIT_BATCHES):
                 rows = [(keys[text], row.tobytes()) for text, row in zip(chunk, self._encode(role, chunk), strict=True)]
                 with cache:
-                    cache.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
+                    cache.executemany(_INSERT, [(*row, zlib.crc32(row[1])) for row in rows])
                 known.update(rows)
         return np.stack([np.frombuffer(known[keys[text]], np.float32) for text in texts])
 
@@ -131,7 +137,8 @@ def _role_prompts(folder: Path) -> dict[str, str]:
 def _known(cache: sqlite3.Connection, keys: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
     for chunk in _chunks(keys, _LOOKUPS):
         holders = ",".join("?" * len(chunk))
-        yield from cache.execute(f"SELECT key, vector FROM vectors WHERE key IN ({holders})", chunk)
+        found = cache.execute(f"SELECT key, vector, checksum FROM checked_vectors WHERE key IN ({holders})", chunk)
+        yield from ((key, vector) for key, vector, checksum in found if zlib.crc32(vector) == checksum)
 
 
 def _chunks(values: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:

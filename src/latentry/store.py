@@ -31,6 +31,9 @@ MANIFEST = "manifest.json"
 ROWS_PER_GROUP = 16384
 """Rows written at once of a table that is given in parts: what a reader of a few rows has to read, too."""
 
+SMALL_BYTES = 8 << 20
+"""A file up to this size is read whole and checked by its digest wherever its folder is read; larger ones by their size, and by `latentry verify`."""
+
 R = TypeVar("R")
 
 _PARENT = os.getppid()
@@ -114,12 +117,13 @@ def manifest_digest(folder: Path) -> str:
     """Digest that stands for a folder and, through the chain of inputs, for all it was made from.
 
     Raises:
-        ContractError: the folder is not complete, or one of its files is missing or has another size.
+        ContractError: the folder is not complete, or one of its files is missing, has another size, or is small and has another content.
     """
     path = folder / MANIFEST
     rerun = "delete the folder and run `dvc repro` again"
     try:
-        sizes = json.loads(path.read_text(encoding="utf-8"))["sizes"]
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        sizes, digests = manifest["sizes"], manifest.get("files", {})
     except FileNotFoundError:
         raise ContractError(f"{folder}: holds no complete results (no {MANIFEST}); run `dvc repro` for it") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -128,6 +132,8 @@ def manifest_digest(folder: Path) -> str:
         found = (folder / name).stat().st_size if (folder / name).is_file() else None
         if found != size:
             raise ContractError(f"{folder / name}: {'is missing' if found is None else f'has {found} bytes'}, written were {size}; {rerun}")
+        if size <= SMALL_BYTES and name in digests and file_digest(folder / name) != digests[name]:
+            raise ContractError(f"{folder / name}: has another content than was written; {rerun}")
     return file_digest(path)
 
 

@@ -26,6 +26,7 @@ FRAME = {
     "metric_kinds",
     "hub",
     "commits",
+    "databases",
     "pinned_files",
     "safe_text",
     "yaml_file",

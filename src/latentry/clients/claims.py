@@ -7,9 +7,10 @@ take, holds nobody up.
 import os
 import socket
 import sqlite3
-import threading
 import time
 import uuid
+
+from latentry.databases import OneAtATime
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS claims (
@@ -21,7 +22,7 @@ CREATE TABLE IF NOT EXISTS claims (
 class Claims:
     """The claims of one opened reply store, beside those of all others."""
 
-    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock) -> None:
+    def __init__(self, connection: sqlite3.Connection, lock: OneAtATime) -> None:
         self._connection, self._lock = connection, lock
         self._holder, self._host = uuid.uuid4().hex, socket.gethostname()
 

@@ -5,10 +5,11 @@ true: several processes together never pass a budget; a call that a kill cut off
 """
 
 import sqlite3
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from latentry.databases import OneAtATime
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS spending (
@@ -111,7 +112,7 @@ class Charge:
 class Ledger:
     """The spending of a project, in the reply store's file."""
 
-    def __init__(self, connection: sqlite3.Connection, lock: threading.Lock) -> None:
+    def __init__(self, connection: sqlite3.Connection, lock: OneAtATime) -> None:
         self._connection, self._lock = connection, lock
 
     def spent(self) -> Spent:

@@ -6,9 +6,10 @@ came, also when another process asked the same at the same time, and a failure t
 
 import dataclasses
 import json
+import logging
 import sqlite3
-import threading
 import time
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from latentry.clients import claims, ledger
 from latentry.clients.claims import Claims
 from latentry.clients.ledger import Charge, Ledger
+from latentry.databases import OneAtATime, primary_code
 from latentry.errors import ContractError
 from latentry.records import Reply, Request, Status
 from latentry.store import digest_of
@@ -23,14 +25,15 @@ from latentry.store import digest_of
 VERSION = 1
 """Of the file's format."""
 
-_INSERT = "INSERT OR IGNORE INTO replies (key, reply, prompt_tokens, reply_tokens, usd) VALUES (?, ?, ?, ?, ?)"
+_log = logging.getLogger(__name__)
+_INSERT = "INSERT OR IGNORE INTO replies (key, reply, prompt_tokens, reply_tokens, usd, checksum) VALUES (?, ?, ?, ?, ?, ?)"
 _LASTING = (Status.OK, Status.TRUNCATED, Status.REFUSED)
 _FILE = "replies.sqlite"
 _WAIT_S = 120
 """How long to wait for another process that is writing; a commit takes milliseconds."""
 _PAUSE_S = 0.02
-_PRIMARY_CODE = 0xFF
-"""The part of an error code of SQLite that says what happened; the rest says where."""
+_REMEDY = "move it away to begin a new one (its replies are paid again)"
+_WHOLE = "key, CAST(reply AS BLOB), checksum"
 _KEYS_PER_QUERY = 500
 """SQLite's older builds allow 999 variables in a statement."""
 _TABLE = """
@@ -38,8 +41,8 @@ CREATE TABLE IF NOT EXISTS replies (
     key TEXT PRIMARY KEY, reply TEXT NOT NULL, prompt_tokens INTEGER NOT NULL, reply_tokens INTEGER NOT NULL
 ) WITHOUT ROWID
 """
-_MONEY = "ALTER TABLE replies ADD COLUMN usd REAL"
-"""Came later: a file without it gets it, and what its replies cost is unknown."""
+_LATER = {"usd": "REAL", "checksum": "INTEGER"}
+"""Columns that came later, with their types: a file without them gets them, and what they say of its replies is unknown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,20 +77,21 @@ class ReplyStore:
         """
         self.path = folder / _FILE
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = threading.Lock()
-        try:
+        self._lock = OneAtATime(self.path, _REMEDY)
+        with self._lock:
             self._connection = _opened(self.path)
-        except sqlite3.DatabaseError as error:
-            raise ContractError(
-                f"{self.path}: is no reply store that can be read ({error}); move it away to begin a new one (its replies are paid again)"
-            ) from error
         self.ledger = Ledger(self._connection, self._lock)
         self.claims = Claims(self._connection, self._lock)
 
     def find(self, keys: Iterable[str]) -> dict[str, Reply]:
-        """The replies there are among these keys."""
-        rows = self._select("key, reply", keys)
-        return {key: _reply(key, text) for key, text in rows}
+        """The replies there are among these keys; one that is not as it was written is deleted, to be asked again."""
+        found = {key: _reply(key, content, checksum) for key, content, checksum in self._select(_WHOLE, keys)}
+        damaged = [(key,) for key, reply in found.items() if reply is None]
+        if damaged:
+            _log.warning("%s: %d replies are damaged; they are asked again", self.path, len(damaged))
+            with self._lock, self._connection:
+                self._connection.executemany("DELETE FROM replies WHERE key = ?", damaged)
+        return {key: reply for key, reply in found.items() if reply is not None}
 
     def keep(self, replies: Mapping[str, Reply], charge: Charge | None = None, usd: float | None = None) -> dict[str, Reply]:
         """Commit replies with what each cost (None: not known) and what is charged, and give them as they stand in the store: with their key, or as another process kept them first.
@@ -95,7 +99,7 @@ class ReplyStore:
         Replies with status CLIENT_ERROR or UNSUPPORTED are given back, and not kept.
         """
         lasting = {key: reply for key, reply in replies.items() if reply.status in _LASTING}
-        rows = [(key, _json(reply), reply.prompt_tokens, reply.reply_tokens, usd) for key, reply in lasting.items()]
+        rows = [_row(key, reply, usd) for key, reply in lasting.items()]
         with self._lock, self._connection:
             new = self._connection.executemany(_INSERT, rows).rowcount if rows else 0
             if charge is not None:
@@ -140,8 +144,9 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.execute(_TABLE)
         connection.execute(ledger.TABLE)
         connection.execute(claims.TABLE)
-        if "usd" not in [column[1] for column in connection.execute("PRAGMA table_info(replies)")]:
-            connection.execute(_MONEY)
+        there = {column[1] for column in connection.execute("PRAGMA table_info(replies)")}
+        for name in _LATER.keys() - there:
+            connection.execute(f"ALTER TABLE replies ADD COLUMN {name} {_LATER[name]}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
     return connection
 
@@ -157,7 +162,7 @@ def _to_wal(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & _PRIMARY_CODE != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(_PAUSE_S)
 
@@ -168,7 +173,18 @@ def _json(reply: Reply) -> str:
     return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
-def _reply(key: str, text: str) -> Reply:
-    values = json.loads(text)
+def _row(key: str, reply: Reply, usd: float | None) -> tuple[Any, ...]:
+    text = _json(reply)
+    return key, text, reply.prompt_tokens, reply.reply_tokens, usd, zlib.crc32(text.encode())
+
+
+def _reply(key: str, content: bytes, checksum: int | None) -> Reply | None:
+    """None where it is not as it was written, as far as that is known."""
+    if checksum is not None and zlib.crc32(content) != checksum:
+        return None
+    try:
+        values = json.loads(content)
+    except ValueError:
+        return None
     restored = {"status": Status(values["status"]), "key": key} | {name: tuple(values.get(name, ())) for name in ("continuation", "slots")}
     return Reply(**{**values, **restored})

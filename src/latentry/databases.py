@@ -1,0 +1,69 @@
+"""What goes wrong with a SQLite file of ours, told with the file's name and what to do; SQLite itself names no file.
+
+Always true: a block that leaves an error behind has changed nothing in the file, for SQLite takes a transaction back.
+"""
+
+import errno
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from latentry.atomic import told_when_full
+from latentry.errors import ContractError
+
+_PRIMARY_CODE = 0xFF
+"""The part of an error code of SQLite that says what happened; the rest says where."""
+_NUMBERS = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+}
+"""Errors of disks, by the system's number."""
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def primary_code(error: sqlite3.Error) -> int | None:
+    """What happened, as one of SQLite's codes; None where Python found the fault itself."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & _PRIMARY_CODE
+
+
+@contextmanager
+def telling(path: Path, remedy: str) -> Iterator[None]:
+    """A block that reads or writes the file; `remedy` says what to do with a damaged one.
+
+    Raises:
+        OSError: the disk is full, read-only or fails.
+        ContractError: the file is damaged.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = primary_code(error)
+        if code in _DAMAGED:
+            raise ContractError(f"{path}: is damaged ({error}); {remedy}") from error
+        if code not in _NUMBERS:
+            raise
+        with told_when_full(path):
+            raise OSError(_NUMBERS[code], str(error)) from error
+
+
+class OneAtATime:
+    """A lock on a file's connection, whose blocks tell what goes wrong as `telling` does."""
+
+    def __init__(self, path: Path, remedy: str) -> None:
+        self._path, self._remedy, self._lock = path, remedy, threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lock.release()
+        if isinstance(error, sqlite3.Error):
+            with telling(self._path, self._remedy):
+                raise error
