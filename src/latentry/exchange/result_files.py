@@ -56,6 +56,12 @@ def state_of(folder: Path, on_bytes: Callable[[int], object], *, has_manifest: b
     )
 
 
+def manifest_faults(folder: Path) -> list[str]:
+    """What is wrong with the manifest alone: unreadable, or of a contract or version that this code does not read."""
+    manifest, faults = _manifest(folder)
+    return list(_version_faults(folder, manifest)) if manifest else faults
+
+
 def file_names(folder: Path) -> list[str]:
     """Every file below a folder by its relative path, sorted."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
@@ -112,7 +118,7 @@ def _version_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
     elif contract.version != manifest.version:
         yield (
             f"{shown(folder)}: holds contract {manifest.contract!r} v{manifest.version}, this code reads v{contract.version};"
-            f" rerun `dvc repro {contract.stage}`, or use the version of latentry that wrote it"
+            f" read it with the version of latentry that wrote it, or make it anew: `dvc repro --force --single-item {shown(manifest.cell)}`"
         )
 
 

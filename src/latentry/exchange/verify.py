@@ -4,6 +4,7 @@ Always true: nothing is written, memory does not grow with the files, and all fa
 not be checked.
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from tqdm import tqdm
 from latentry.errors import ContractError
 from latentry.exchange.chain import absent, broken, links_of
 from latentry.exchange.locked import Locks, lock_faults
-from latentry.exchange.result_files import FolderState, file_names, shown, state_of
+from latentry.exchange.result_files import FolderState, file_names, manifest_faults, shown, state_of
 from latentry.store import MANIFEST
 
 DEFAULT = ("data", "report")
@@ -70,6 +71,18 @@ def verify(folders: Sequence[Path]) -> Verified:
         faults=(*(fault for state in states.values() for fault in state.faults), *broken(links)),
         not_checked=(*absent(links), *locks.unreadable, *(f"{shown(path)}: belongs to no results" for path in found.strays)),
     )
+
+
+def version_faults(data: Path) -> list[str]:
+    """Of every folder of results below, whether its contract is the one that this code reads; nothing but manifests is read."""
+    return [fault for path in sorted(data.rglob(MANIFEST)) for fault in manifest_faults(path.parent)]
+
+
+def remove_empty_folders(data: Path) -> None:
+    """Delete what DVC leaves of folders that it could not fetch: `dvc repro --allow-missing` takes them for changed ones."""
+    for folder in sorted((path for path in data.rglob("*") if path.is_dir()), reverse=True):
+        with contextlib.suppress(OSError):  # it holds something
+            folder.rmdir()
 
 
 def _state(folder: Path, locks: Locks, on_bytes: Callable[[int], object]) -> FolderState:
