@@ -38,6 +38,17 @@ def check(params: Params, models: Path = Path("data/models")) -> Found:
     return Found(faults=tuple(faults), not_checked=tuple(not_checked))
 
 
+def unwritten(params: Params, pipeline: Path = Path("dvc.yaml")) -> Iterator[str]:
+    """Sections that may be left out by their defaults, but that a stage declares: DVC stops at a stage whose params are not written."""
+    text = pipeline.read_text(encoding="utf-8") if pipeline.is_file() else ""
+    declared = {name.strip(" \"'") for names in re.findall(r"^ *params: \[(.*)\]$", text, re.MULTILINE) for name in names.split(",")}
+    for name, field in Params.model_fields.items():
+        if name in declared and name not in params.model_fields_set:
+            default = field.get_default(call_default_factory=True)
+            wanted = json.dumps(default) if isinstance(default, int | float) else "{}"
+            yield f"{name}: is missing; a stage declares it, and DVC looks for it: write `{name}: {wanted}` for the defaults"
+
+
 def mend_lock(root: Path) -> Iterator[str]:
     """Set aside a dvc.lock that a kill cut short while DVC wrote it: DVC itself would refuse to go on.
 

@@ -15,7 +15,7 @@ from latentry.contracts import MODEL
 from latentry.errors import ParamsError
 from latentry.models.random import Config, build
 from latentry.params import Params, parse_params
-from latentry.preflight import Found, check, mend_lock
+from latentry.preflight import Found, check, mend_lock, unwritten
 from native_saes import ALL, WIDTH
 from planted_folders import finish
 from small_params import small_params
@@ -241,3 +241,13 @@ def test_a_saes_folder_that_changed_since_it_was_copied_is_told():
     assert not found(saes=saes).faults
     (Path("mine") / "sae_weights.safetensors").write_bytes(b"others")
     assert "dvc repro --force sae@mine" in found(saes=saes).faults[0]
+
+
+def test_a_section_that_dvc_looks_for_is_told_although_it_has_defaults(tmp_path):
+    pipeline = Path(__file__).parents[2] / "dvc.yaml"
+    left_out = {"gate": {}, "comparison": {}, "max_failed_fraction": 0.2}
+    said = list(unwritten(params(), pipeline))
+    assert [fault.partition(":")[0] for fault in said] == list(left_out)
+    assert said[-1].endswith("write `max_failed_fraction: 0.2` for the defaults")
+    assert list(unwritten(params(**left_out), pipeline)) == []
+    assert list(unwritten(params(), tmp_path / "dvc.yaml")) == []

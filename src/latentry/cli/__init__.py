@@ -9,6 +9,7 @@ import click
 from latentry import preflight
 from latentry.cli.exports import export
 from latentry.cli.imports import import_
+from latentry.cli.pulling import pull
 from latentry.cli.verification import verify
 from latentry.errors import ParamsError
 from latentry.params import load_params
@@ -36,8 +37,8 @@ def check() -> None:
     found = preflight.check(params)
     for unknown in found.not_checked:
         click.echo(f"not checked yet: {unknown}")
-    if found.faults:
-        raise ParamsError("params.yaml", found.faults)
+    if faults := (*preflight.unwritten(params), *found.faults):
+        raise ParamsError("params.yaml", faults)
     cells = len(params.saes) * (4 + len(params.scorers)) + len(params.models) + 4
     click.echo(
         f"params.yaml is fine: {len(params.saes)} SAEs, {len(params.explainers)} explainers, {len(params.scorers)} scorers, {cells} cells"
@@ -127,4 +128,5 @@ def ui(port: int) -> None:
 
 commands.add_command(export)
 commands.add_command(import_)
+commands.add_command(pull)
 commands.add_command(verify)
