@@ -1,0 +1,62 @@
+"""Where an export is put: made beside its place and moved there when it is whole, so that no half of one is ever seen.
+
+Always true: what stands there already is kept unless the caller forces, and then only an earlier export is replaced.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from latentry.atomic import told_when_full
+from latentry.errors import ExchangeError
+
+MARK = "provenance.json"
+"""Stands in every folder that is exported, and says what it is."""
+
+
+@contextmanager
+def new_folder(out: Path, *, force: bool, mark: str = MARK) -> Iterator[Path]:
+    """A folder to fill, the file `mark` with it; it is moved to `out` when the block ends well.
+
+    Raises:
+        ExchangeError: as `require_free`.
+        OSError: it cannot be written; names it.
+    """
+    require_free(out, force=force, mark=mark)
+    making = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    with told_when_full(out):
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
+        try:
+            yield making
+            _move(making, out)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+
+
+def require_free(out: Path, *, force: bool, mark: str = MARK) -> None:
+    """See that nothing is lost by writing there.
+
+    Raises:
+        ExchangeError: something is there, and it is not forced, or it is no earlier export.
+    """
+    if not out.exists() and not out.is_symlink():
+        return
+    if out.is_dir() and not any(out.iterdir()):
+        return
+    if not force:
+        raise ExchangeError(f"{out}: is there already; name another place, or replace it by --force")
+    if out.is_symlink() or (out.is_dir() and not (out / mark).is_file()):
+        raise ExchangeError(f"{out}: holds no {mark}, so latentry did not write it, and --force replaces nothing else; name another place")
+
+
+def _move(making: Path, out: Path) -> None:
+    """Take the place at once; what stood there goes when the new one stands."""
+    earlier = out.with_name(f".{out.name}.{os.getpid()}.earlier")
+    shutil.rmtree(earlier, ignore_errors=True)
+    if out.exists():
+        out.rename(earlier)
+    making.rename(out)
+    shutil.rmtree(earlier, ignore_errors=True)
