@@ -130,7 +130,8 @@ def _examples(data: Path, name: str, width: int, n_latents: int, rng: np.random.
         data / "latents" / name, contracts.LATENTS, f"latents@{name}", {"statistics.parquet": statistics}, {}, None, (data / "saes" / name,)
     )
     examples = [example for row in latents if row["status"] == "ok" for example in _windows(row, rng)]
-    tables = {"latents.parquet": latents, "examples.parquet": examples}
+    promoted = [{key: row[key] for key in ("latent", "promoted_tokens", "suppressed_tokens")} for row in statistics]
+    tables = {"latents.parquet": latents, "examples.parquet": examples, "promoted.parquet": promoted}
     inputs = (data / "latents" / name, data / "tokens", data / "saes" / name)
     _folder(data / "examples" / name, contracts.EXAMPLES, f"examples@{name}", tables, {"asked": n_latents}, None, inputs)
     return latents

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 
 from latentry import contracts
 from latentry.contracts import Contract
-from latentry.errors import ContractError, ParamsError
+from latentry.errors import ParamsError
 from latentry.explorer.labels import labels_of
 from latentry.metric_kinds import METRIC_KINDS
 from latentry.records import NO_EXPLAINER
 from latentry.registry import nearest
 from latentry.safe_text import harmless
-from latentry.store import read_manifest
+from latentry.store import MANIFEST, read_manifest
 
 BOLD, MARK, DIM, RESET = "\x1b[1m", "\x1b[1;30;43m", "\x1b[2m", "\x1b[0m"
 PER_DECILE, PER_CONTRAST = 2, 4
@@ -33,6 +33,7 @@ def latent_page(data: Path, sae: str, latent: int) -> Iterator[str]:
 
     Raises:
         ParamsError: there is no such SAE or latent.
+        ContractError: results of it are of another version.
     """
     yield from _head(data, sae, latent)
     yield from _explanations(data, sae, latent)
@@ -46,13 +47,10 @@ def latent_page(data: Path, sae: str, latent: int) -> Iterator[str]:
 
 
 def _head(data: Path, sae: str, latent: int) -> Iterator[str]:
-    statistics = _rows(_known(data / "latents", sae), contracts.LATENTS, "statistics.parquet", latent)
-    if statistics is None:
-        raise ParamsError("SAE", [f"{sae}: its latents are not there yet; run `dvc repro latents@{sae}`"])
-    if not statistics:
-        raise ParamsError("LATENT", [f"{latent}: {sae} has no such latent; take one of its latents, from 0 on"])
-    row = statistics[0]
+    _require_known(data, sae)
+    statistics = _rows(data / "latents" / sae, contracts.LATENTS, "statistics.parquet", latent)
     chosen = (_rows(data / "examples" / sae, contracts.EXAMPLES, "latents.parquet", latent) or [None])[0]
+    row = _figures(data, sae, latent, statistics, chosen)
     status = f"{chosen['status']} {chosen['detail']}".strip() if chosen else "not among the latents looked at"
     label = labels_of(data, sae)(latent)
     named = f"{latent} ({label})" if label != str(latent) else label
@@ -71,13 +69,35 @@ def _head(data: Path, sae: str, latent: int) -> Iterator[str]:
     ):
         if tokens:
             yield f"  {name:<10} {' '.join(tokens)}"
+    if statistics is None:
+        yield f"  {DIM}quantiles and the tokens it fires at are in data/latents, which is not shared: `dvc repro latents@{sae}`{RESET}"
+
+
+def _figures(
+    data: Path, sae: str, latent: int, statistics: Sequence[Mapping[str, Any]] | None, chosen: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
+    """The latent's statistics; where its activations are not here, what the examples tell of it.
+
+    Raises:
+        ParamsError: there is no such latent, or nothing here tells of it.
+    """
+    if statistics:
+        return statistics[0]
+    if statistics is not None:
+        raise ParamsError("LATENT", [f"{latent}: {sae} has no such latent; take one of its latents, from 0 on"])
+    if chosen is None:
+        found = f"{latent}: data/latents/{sae} is not here, and the examples tell of the latents looked at only"
+        raise ParamsError("LATENT", [f"{found}; take one of those, or run `dvc repro latents@{sae}`"])
+    promoted = (_rows(data / "examples" / sae, contracts.EXAMPLES, "promoted.parquet", latent) or [{}])[0]
+    tokens = {name: promoted.get(name) or [] for name in ("promoted_tokens", "suppressed_tokens")}
+    return {**chosen, **tokens, "top_tokens": [], "top_token_fractions": []}
 
 
 def _strengths(row: Mapping[str, Any]) -> str:
     if not row["firing_count"]:
         return ""
     named = (("median", "median"), ("90 %", "quantile_90"), ("99 %", "quantile_99"), ("peak", "peak"))
-    return "; " + ", ".join(f"{name} {row[key]:.3g}" for name, key in named)
+    return "; " + ", ".join(f"{name} {row[key]:.3g}" for name, key in named if key in row)
 
 
 def _explanations(data: Path, sae: str, latent: int) -> Iterator[str]:
@@ -154,19 +174,21 @@ def _all_quoted(tokens: Iterable[str] | None) -> list[str]:
     return [_quoted(token) for token in tokens or ()]
 
 
-def _known(folder: Path, sae: str) -> Path:
-    names = [path.name for path in sorted(folder.glob("*/"))]
+def _require_known(data: Path, sae: str) -> None:
+    names = sorted({path.name for kind in ("latents", "examples") for path in (data / kind).glob("*/")})
     if sae not in names:
         raise ParamsError("SAE", [f"{sae}: there is none of that name{nearest(sae, names)}"])
-    return folder / sae
 
 
 def _rows(folder: Path, contract: Contract, name: str, latent: int) -> list[dict[str, Any]] | None:
-    """The rows of one latent; None where the folder is not complete. Of a large file only the row groups with it are read."""
-    try:
-        read_manifest(folder, contract)
-    except ContractError:
+    """The rows of one latent; None where the folder is not there. Of a large file only the row groups with it are read.
+
+    Raises:
+        ContractError: the folder is of another version, or what it says of itself cannot be read.
+    """
+    if not (folder / MANIFEST).exists():
         return None
+    read_manifest(folder, contract)
     with pq.ParquetFile(folder / name) as file:
         groups = [group for group in range(file.num_row_groups) if _may_hold(file, group, latent)]
         found = [_of_latent(file.read_row_group(group), latent) for group in groups if _holds(file, group, latent)]

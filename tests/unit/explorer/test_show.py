@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from latentry.errors import ParamsError
+from latentry.errors import ContractError, ParamsError
 from latentry.explorer.show import MARK, RESET, harmless, latent_page
 from made_up_study import HOSTILE, make_study
 
@@ -71,6 +71,28 @@ def test_what_is_not_there_yet_is_left_out_with_what_to_run(data: Path, tmp_path
     page = "\n".join(latent_page(tmp_path, SAE, ok_latent(data)))
     assert "not among the latents looked at" in page
     assert f"dvc repro examples@{SAE}" in page
+
+
+def test_a_clone_without_latents_shows_what_the_examples_tell_of_them(data: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "data"
+    shutil.copytree(data, clone, ignore=shutil.ignore_patterns("latents", "activations", "models", "tokens"))
+    latent = ok_latent(data)
+    whole, shown = plain(data, latent), plain(clone, latent)
+    assert [line for line in shown if line not in whole and not line.startswith("  fires at")] == [
+        f"  quantiles and the tokens it fires at are in data/latents, which is not shared: `dvc repro latents@{SAE}`"
+    ]
+    assert shown[1].split(";")[0] == whole[1].split(";")[0]
+    looked_at = set(pq.read_table(data / "examples" / SAE / "latents.parquet")["latent"].to_pylist())
+    with pytest.raises(ParamsError, match=f"latents/{SAE} is not here"):
+        plain(clone, next(latent for latent in range(1024) if latent not in looked_at))
+
+
+def test_results_of_another_version_are_refused_and_not_taken_for_missing(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    manifest = tmp_path / "data" / "explanations" / SAE / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"version": ', '"version": 9'))
+    with pytest.raises(ContractError, match=r"'explanations' v9\d"):
+        plain(tmp_path / "data", ok_latent(data))
 
 
 def test_an_unknown_sae_or_latent_is_refused_by_name(data: Path) -> None:
