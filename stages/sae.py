@@ -13,6 +13,7 @@ from latentry.params import load_params
 from latentry.registry import variant
 from latentry.runtime import device_of, run_stage, use_threads
 from latentry.saes.evaluation import EVALUATION_FILE, cross_entropy, evaluation_record, held_out_contexts, reconstruction
+from latentry.saes.pinned import of_entry
 from latentry.store import work
 from latentry.subjects.causal_lm import hookpoints_of, load_subject
 from latentry.subjects.redrawn import subject_digest
@@ -30,6 +31,8 @@ def main(name: str) -> None:
     written = Path("data/activations", config.writes) if config.writes else None
     declared = params.slice("seed", f"saes.{name}", "evaluation", "subject")
     room = variant("saes", config.kind)
+    with of_entry(name, config):
+        room.check_folder(config)
     how = {"batch_contexts": run.batch_contexts, "origin": room.origin_digest(config)}
     inputs = [model, tokens, activations, *([written] if written else [])]
     with work(Path("data/saes", name), SAE, cell=f"sae@{name}", params=declared, inputs=inputs, how=how) as making:
@@ -54,7 +57,8 @@ def main(name: str) -> None:
             checkpoint_tokens=run.shard_contexts * read.context,
             device=str(device),
         )
-        sae = labelled(room.build(config, name, making.folder, str(device)), read)
+        with of_entry(name, config, making.folder):
+            sae = labelled(room.build(config, name, making.folder, str(device)), read)
         evaluation, encoded = np.flatnonzero(held_out), {"block": run.block_latents, "batch_tokens": run.batch_tokens}
         measured = reconstruction(sae, read, evaluation, **encoded)
         some = evaluation[: settings.ce_contexts]

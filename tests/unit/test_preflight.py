@@ -6,9 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
+from safetensors.numpy import save_file
 
 from latentry.cli import commands
 from latentry.contracts import MODEL
@@ -179,10 +181,15 @@ def test_a_lock_that_a_kill_cut_short_is_set_aside_and_a_whole_one_is_left(tmp_p
     assert lock.exists()
 
 
-def recorded(folder: str, **metadata) -> dict:
+def weights(folder: str, d_in: int, width: int) -> None:
+    shapes = {"W_enc": (d_in, width), "W_dec": (width, d_in), "b_enc": (width,), "b_dec": (d_in,)}
+    save_file({name: np.ones(shape, np.float32) for name, shape in shapes.items()}, Path(folder) / "sae_weights.safetensors")
+
+
+def recorded(folder: str, d_in: int = 16, **metadata) -> dict:
     Path(folder).mkdir(exist_ok=True)
-    (Path(folder) / "cfg.json").write_text(json.dumps({"architecture": "topk", "d_in": 32, "d_sae": 64, "k": 4, "metadata": metadata}))
-    (Path(folder) / "sae_weights.safetensors").write_bytes(b"weights")
+    (Path(folder) / "cfg.json").write_text(json.dumps({"architecture": "topk", "d_in": d_in, "d_sae": 64, "k": 4, "metadata": metadata}))
+    weights(folder, d_in, 64)
     return {"mine": {"kind": "sae_lens", "hookpoint": "resid-1", "width": 64, "loss": "topk", "folder": folder}}
 
 
@@ -208,7 +215,7 @@ def test_a_context_longer_than_the_saes_is_a_fault_and_a_shorter_one_is_not():
 def test_a_saes_folder_is_looked_at_before_any_work_and_named_as_the_user_named_it():
     saes = recorded("mine", prepend_bos=False)
     assert not found(saes=saes).faults
-    (Path("mine") / "cfg.json").write_text(json.dumps({"architecture": "topk", "d_in": 32, "d_sae": 65, "k": 4}))
+    (Path("mine") / "cfg.json").write_text(json.dumps({"architecture": "topk", "d_in": 16, "d_sae": 65, "k": 4}))
     assert found(saes=saes).faults == ("saes.mine.folder: mine/cfg.json: d_sae is 65, but params say width 64; correct `width`",)
     (Path("mine") / "sae_weights.safetensors").unlink()
     recorded_again = recorded("mine", prepend_bos=False)
@@ -239,7 +246,9 @@ def test_a_saes_folder_that_changed_since_it_was_copied_is_told():
     shutil.copytree("mine", copied)
     (copied / "manifest.json").write_text("{}")
     assert not found(saes=saes).faults
-    (Path("mine") / "sae_weights.safetensors").write_bytes(b"others")
+    with (Path("mine") / "sae_weights.safetensors").open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"othe")
     assert "dvc repro --force sae@mine" in found(saes=saes).faults[0]
 
 

@@ -15,7 +15,17 @@ from latentry.errors import ContractError, NumericsError, UnsupportedError
 from latentry.saes.base import Sae
 from latentry.saes.encoders import EncodeBlock, gated, jump, linear, linear_layer, relu
 from latentry.saes.pinned import Format, PinnedConfig, written_hookpoint
-from latentry.saes.tensors import check_width, checked, read_json, read_safetensors, read_torch, whole_number
+from latentry.saes.tensors import (
+    check_shapes,
+    check_width,
+    checked,
+    read_json,
+    read_safetensors,
+    read_shapes,
+    read_torch,
+    section,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +54,11 @@ class _Class:
     numbers: tuple[str, ...] = ()
     """Saved beside the weights: `k`, `threshold`, `group_sizes`."""
 
+    @property
+    def besides(self) -> tuple[str, ...]:
+        """What may stand beside the weights; a TopK keeps a threshold that it has no use for."""
+        return (*self.numbers, "threshold") if self.loss == "topk" else self.numbers
+
 
 def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
     """The SAE that the folder holds, checked against its entry in params.
@@ -61,8 +76,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
     kind, path = _CLASSES[trainer["dict_class"]], folder / names[1]
     found = read_safetensors(path, device) if path.name == SAFE_FILE else read_torch(path, device)
     shapes = kind.shapes(trainer["activation_dim"], config.width)
-    besides = (*kind.numbers, "threshold") if kind.loss == "topk" else kind.numbers
-    weights = checked(path, found, shapes, torch.float32, besides=besides)
+    weights = checked(path, found, shapes, torch.float32, besides=kind.besides)
     _check_numbers(path, kind, found, trainer)
     encode_block, rows, bias = kind.parts(path, weights | {name: found[name] for name in kind.numbers if name in found})
     k = trainer.get("k")
@@ -88,7 +102,13 @@ def check_folder(config: Config) -> dict[str, Any] | None:
     """
     if config.folder is None:
         return None
-    return FORMAT.metadata(config.folder, _metadata(config.folder, _trainer(config, FORMAT.opened(config))))
+    folder = FORMAT.opened(config)
+    trainer, path = _trainer(config, folder), folder / FORMAT.names_in(folder)[1]
+    found = read_shapes(path)
+    if found is not None:
+        kind = _CLASSES[trainer["dict_class"]]
+        check_shapes(path, found, kind.shapes(trainer["activation_dim"], config.width), besides=kind.besides)
+    return FORMAT.metadata(config.folder, _metadata(folder, trainer)) | {"d_in": trainer["activation_dim"]}
 
 
 def _trainer(config: Config, folder: Path) -> dict[str, Any]:
@@ -99,7 +119,7 @@ def _trainer(config: Config, folder: Path) -> dict[str, Any]:
         raise ContractError(
             f"{path}: trainer is {trainer!r}, wanted an object with dict_class, activation_dim and dict_size; save the SAE again"
         )
-    if trainer.get("dict_class") not in _CLASSES:
+    if str(trainer.get("dict_class")) not in _CLASSES:
         raise UnsupportedError(f"{path}: dict_class {trainer.get('dict_class')!r}; supported are {', '.join(_CLASSES)}: use a SAE of those")
     whole_number(path, "activation_dim", trainer.get("activation_dim"))
     check_width(path, "dict_size", trainer.get("dict_size"), config.width)
@@ -126,7 +146,7 @@ def _check_numbers(path: Path, kind: _Class, found: Mapping[str, Tensor], traine
 
 def _metadata(folder: Path, trainer: Mapping[str, Any]) -> dict[str, Any]:
     """Subject, hookpoint and context as the configuration names them."""
-    buffer = read_json(folder / CONFIG_FILE).get("buffer") or {}
+    buffer = section(folder / CONFIG_FILE, read_json(folder / CONFIG_FILE), "buffer")
     submodule, layer = trainer.get("submodule_name"), trainer.get("layer")
     site = next((ending for word, ending in _SITES.items() if submodule is None or str(submodule).startswith(word)), None)
     named = f"layers.{layer}{site}" if site is not None and isinstance(layer, int) else None

@@ -115,7 +115,7 @@ def _declared_l0(at_training: Mapping[str, Any], provenance: Mapping[str, Any]) 
     """As measured in training, else what its recipe aims at; sae-lens keeps the recipe of a BatchTopK, which it stores as JumpReLU."""
     recipe = (provenance.get("metadata") or {}).get("training_architecture_details") or {}
     stated = (at_training.get("l0"), provenance.get("k"), recipe.get("k"), recipe.get("target_l0"))
-    return next((float(value) for value in stated if value is not None), None)
+    return next((float(value) for value in stated if isinstance(value, int | float) and not isinstance(value, bool)), None)
 
 
 def _check_l0(found: _Findings, declared: float | None) -> None:

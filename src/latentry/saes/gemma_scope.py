@@ -7,6 +7,7 @@ Gemma Scope 1 says nothing of itself but by its place on the hub, from which sub
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from latentry.errors import ContractError, UnsupportedError
 from latentry.saes.base import Sae
 from latentry.saes.encoders import jump, linear
 from latentry.saes.pinned import Format, PinnedConfig, written_hookpoint
-from latentry.saes.tensors import checked, read_json, read_npz, read_safetensors
+from latentry.saes.tensors import check_shapes, checked, read_json, read_npz, read_safetensors, read_shapes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,7 +87,12 @@ def check_folder(config: Config) -> dict[str, Any] | None:
     """
     if config.folder is None:
         return None
-    return FORMAT.metadata(config.folder, _metadata(_described(FORMAT.opened(config))))
+    folder = FORMAT.opened(config)
+    described, path = _described(folder), folder / FORMAT.names_in(folder)[-1]
+    found = {name.lower(): shape for name, shape in (read_shapes(path) or {}).items()}
+    shapes = _shapes(path, described, config.width, found)
+    check_shapes(path, found, shapes)
+    return FORMAT.metadata(config.folder, _metadata(described)) | {"d_in": shapes["w_enc"][0]}
 
 
 def _described(folder: Path) -> dict[str, Any]:
@@ -113,16 +119,20 @@ def _weights(path: Path, described: dict[str, Any], width: int, device: str) -> 
     import torch
 
     found = {name.lower(): tensor for name, tensor in (read_npz if path.name == ARRAYS_FILE else read_safetensors)(path, device).items()}
-    matrix, bias = found.get("w_enc"), found.get("b_dec")
-    d_in = matrix.shape[0 if matrix.shape[1] == width else 1] if matrix is not None and matrix.ndim == 2 else 0
-    d_out = bias.shape[0] if bias is not None and bias.ndim == 1 else d_in
-    if matrix is not None and width not in matrix.shape:
-        raise ContractError(f"{path}: w_enc has shape {tuple(matrix.shape)}, but params say width {width}; correct `width`")
+    shapes = _shapes(path, described, width, {name: tuple(tensor.shape) for name, tensor in found.items()})
+    return checked(path, found, shapes, torch.float32)
+
+
+def _shapes(path: Path, described: dict[str, Any], width: int, found: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Of the tensors wanted, given those that are there."""
+    matrix, bias = found.get("w_enc"), found.get("b_dec", ())
+    d_in = matrix[0 if matrix[1] == width else 1] if matrix is not None and len(matrix) == 2 else 0
+    d_out = bias[0] if len(bias) == 1 else d_in
+    if matrix is not None and width not in matrix:
+        raise ContractError(f"{path}: w_enc has shape {matrix}, but params say width {width}; correct `width`")
     shapes: dict[str, tuple[int, ...]] = {"w_enc": (d_in, width), "w_dec": (width, d_out), "b_enc": (width,), "b_dec": (d_out,)}
     shapes["threshold"] = (width,)
-    if described.get("affine_connection", SKIP in found):
-        shapes[SKIP] = (d_in, d_out)
-    return checked(path, found, shapes, torch.float32)
+    return shapes | ({SKIP: (d_in, d_out)} if described.get("affine_connection", SKIP in found) else {})
 
 
 def _metadata(described: dict[str, Any]) -> dict[str, Any]:

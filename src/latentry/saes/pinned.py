@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from latentry.errors import ContractError, SourceError
+from latentry.errors import ContractError, NumericsError, ParamsError, SourceError, UnsupportedError
 from latentry.hub import snapshot
 from latentry.registry import SaeConfig
 from latentry.store import digest_of, file_digest
@@ -91,11 +92,13 @@ class Format:
         """The files that make the SAE in a folder.
 
         Raises:
-            SourceError: a file is missing.
+            SourceError: a file is missing, or is a link out of the folder.
         """
         for names in self.files:
             if all((folder / name).is_file() for name in names):
-                return (*names, *(name for name in self.besides if (folder / name).is_file()))
+                found = (*names, *(name for name in self.besides if (folder / name).is_file()))
+                _check_links(folder, found)
+                return found
         missing = next(name for name in self.files[0] if not (folder / name).is_file())
         there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else "no such folder"
         wanted = ", or ".join(" and ".join(names) for names in self.files)
@@ -175,9 +178,56 @@ class Format:
         return digest_of([file_digest(folder / name) for name in self.names_in(folder)])
 
 
+def _check_links(folder: Path, names: Sequence[str]) -> None:
+    """A folder from elsewhere may not make us copy and share another file of this machine; the hub's cache links to its own blobs.
+
+    Raises:
+        SourceError: a file is a link out of the folder.
+    """
+    inside = folder.resolve()
+    cache = next((parent.parent for parent in inside.parents if parent.name == "snapshots"), inside)
+    for name in names:
+        if not (folder / name).resolve().is_relative_to(cache):
+            raise SourceError(f"{folder / name}: is a link to a file outside its folder, which is not followed; put the file itself there")
+
+
 def _joined_metadata(told: Mapping[str, Any], own: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Its own files know better than its place."""
-    return {**told, **{key: value for key, value in (own or {}).items() if value is not None}}
+    """Its own files know better than its place; what is not of its kind, as a number for a name, is as if it were not said."""
+    joined = {**told, **{key: value for key, value in (own or {}).items() if value is not None}}
+    return {key: value for key, value in joined.items() if isinstance(value, _KINDS.get(key, object)) and not _is_odd(key, value)}
+
+
+def _is_odd(key: str, value: Any) -> bool:
+    return isinstance(value, bool) and _KINDS.get(key) in (int, _NUMBER)
+
+
+_NUMBER = (int, float)
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("model_name", "dataset_path", "subject_digest", "hook_name", "hf_hook_name", "hook_side"), str),
+    **dict.fromkeys(("hook_name_out", "hf_hook_name_out", "hook_side_out"), str),
+    **dict.fromkeys(("l0", "fvu"), _NUMBER),
+    "context_size": int,
+    "prepend_bos": bool,
+    "training_architecture_details": dict,
+}
+"""What metadata has to be where something is read from it."""
+
+
+@contextmanager
+def of_entry(name: str, config: SaeConfig, copy: Path | None = None) -> Iterator[None]:
+    """A local folder that does not hold what its entry in params says is a fault of params, told with the user's folder and not its copy.
+
+    Raises:
+        ParamsError: in place of the error that the folder gives.
+    """
+    folder = getattr(config, "folder", None)
+    try:
+        yield
+    except (ContractError, NumericsError, SourceError, UnsupportedError) as error:
+        if folder is None:
+            raise
+        said = str(error) if copy is None else str(error).replace(str(copy), str(folder))
+        raise ParamsError("params.yaml", [f"saes.{name}.folder: {said}"]) from error
 
 
 def _name_of(hub: HubFolder) -> str:

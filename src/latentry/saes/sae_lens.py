@@ -18,7 +18,7 @@ from latentry.saes import sae_lens_registry
 from latentry.saes.base import Activations, Sae
 from latentry.saes.pinned import Format, HubFolder, written_hookpoint
 from latentry.saes.recipe import Loss, Recipe, recipe_of
-from latentry.saes.sae_lens_layout import CONFIG_FILE, NOT_BY_ROW, RUN_FILE, WEIGHTS_FILE, read_described, read_parts
+from latentry.saes.sae_lens_layout import CONFIG_FILE, NOT_BY_ROW, RUN_FILE, WEIGHTS_FILE, check_weights, read_described, read_parts
 
 FORMAT = Format(name="SAELens", files=((CONFIG_FILE, WEIGHTS_FILE),), besides=(RUN_FILE,))
 
@@ -139,7 +139,10 @@ def check_folder(config: Config) -> dict[str, Any] | None:
     """
     if config.folder is None:
         return None
-    return FORMAT.metadata(config.folder, read_described(FORMAT.opened(config), config.width, config.loss)["metadata"])
+    folder = FORMAT.opened(config)
+    described = read_described(folder, config.width, config.loss)
+    check_weights(folder / WEIGHTS_FILE, described, config.width)
+    return FORMAT.metadata(config.folder, described["metadata"]) | {"d_in": described["d_in"]}
 
 
 def origin_digest(config: Config) -> str | None:

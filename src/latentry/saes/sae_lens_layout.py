@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 from latentry.errors import ContractError, UnsupportedError
 from latentry.saes.base import signed_blocks
 from latentry.saes.encoders import EncodeBlock, gated, jump, linear, relu, scaled, unchanged
-from latentry.saes.tensors import check_width, checked, dtype_of, read_json, read_safetensors, whole_number
+from latentry.saes.tensors import (
+    check_shapes,
+    check_width,
+    checked,
+    dtype_of,
+    read_json,
+    read_safetensors,
+    read_shapes,
+    section,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,7 +145,7 @@ def read_described(folder: Path, width: int, loss: str) -> dict[str, Any]:
     """
     path = folder / CONFIG_FILE
     described = _as_6(path, read_json(path))
-    architecture = described.get("architecture")
+    architecture = str(described.get("architecture"))
     if architecture not in _ENCODER_KEYS:
         why = f" ({NOT_BY_ROW[architecture]})" if architecture in NOT_BY_ROW else ""
         raise UnsupportedError(
@@ -155,9 +165,9 @@ def read_described(folder: Path, width: int, loss: str) -> dict[str, Any]:
 def _as_6(path: Path, described: Mapping[str, Any]) -> dict[str, Any]:
     """Before SAELens 6 there was no `metadata`, TopK was an activation function of `standard`, and hookpoints had other names."""
     if "metadata" in described:
-        return {**described, "metadata": dict(described["metadata"] or {})}
+        return {**described, "metadata": dict(section(path, described, "metadata"))}
     named = {_OLD_NAMES.get(key, key): value for key, value in described.items()}
-    function, options = named.get("activation_fn_str", named.get("activation_fn", "relu")), named.get("activation_fn_kwargs") or {}
+    function, options = named.get("activation_fn_str", named.get("activation_fn", "relu")), section(path, named, "activation_fn_kwargs")
     if function not in ("relu", "topk"):
         raise UnsupportedError(f"{path}: activation_fn_str {function!r}; supported are relu, topk: use a SAE of those")
     if named.get("finetuning_scaling_factor"):
@@ -204,16 +214,32 @@ def _run_architecture(path: Path) -> str | None:
 
 
 def _weights(path: Path, described: Mapping[str, Any], width: int, device: str) -> dict[str, Tensor]:
-    architecture, d_in = described["architecture"], described["d_in"]
-    d_out = described["d_out"] if architecture.endswith("transcoder") else d_in
-    found = _current(path, read_safetensors(path, device))
-    shapes: dict[str, tuple[int, ...]] = {"W_enc": (d_in, width), "W_dec": (width, d_out), "b_dec": (d_out,)}
-    shapes |= dict.fromkeys(_ENCODER_KEYS[architecture], (width,))
-    if "skip" in architecture:
-        shapes["W_skip"] = (d_out, d_in)
+    found, shapes = _current(path, read_safetensors(path, device)), _shapes(described, width)
     named = described.get("dtype")
     dtype = dtype_of(path.with_name(CONFIG_FILE), named) if named else next(iter(found.values())).dtype
     return checked(path, found, shapes, dtype)
+
+
+def check_weights(path: Path, described: Mapping[str, Any], width: int) -> None:
+    """See that a file holds the tensors that its configuration speaks of, without reading them.
+
+    Raises:
+        SourceError, ContractError: as `read_parts`.
+    """
+    found = {_NAME_NOW.get(name, name): shape for name, shape in (read_shapes(path) or {}).items()}
+    check_shapes(path, found, _shapes(described, width), besides=("scaling_factor",))
+
+
+def _shapes(described: Mapping[str, Any], width: int) -> dict[str, tuple[int, ...]]:
+    architecture, d_in = described["architecture"], described["d_in"]
+    d_out = described["d_out"] if architecture.endswith("transcoder") else d_in
+    shapes: dict[str, tuple[int, ...]] = {"W_enc": (d_in, width), "W_dec": (width, d_out), "b_dec": (d_out,)}
+    shapes |= dict.fromkeys(_ENCODER_KEYS[architecture], (width,))
+    return shapes | ({"W_skip": (d_out, d_in)} if "skip" in architecture else {})
+
+
+_NAME_NOW = {"log_threshold": "threshold"}
+"""What tensors were called once."""
 
 
 def _current(path: Path, found: dict[str, Tensor]) -> dict[str, Tensor]:

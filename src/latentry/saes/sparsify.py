@@ -14,7 +14,7 @@ from latentry.errors import ContractError, UnsupportedError
 from latentry.saes.base import Sae
 from latentry.saes.encoders import groupmax, linear_layer, relu
 from latentry.saes.pinned import Format, PinnedConfig, written_hookpoint
-from latentry.saes.tensors import check_width, checked, read_json, read_safetensors, whole_number
+from latentry.saes.tensors import check_shapes, check_width, checked, read_json, read_safetensors, read_shapes, whole_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,8 +81,12 @@ def check_folder(config: Config) -> dict[str, Any] | None:
     """
     if config.folder is None:
         return None
-    _described(config, FORMAT.opened(config))
-    return FORMAT.metadata(config.folder)
+    folder = FORMAT.opened(config)
+    described, path = _described(config, folder), folder / WEIGHTS_FILE
+    found = read_shapes(path)
+    if found is not None:
+        check_shapes(path, found, _shapes(described, found))
+    return FORMAT.metadata(config.folder) | {"d_in": described["d_in"]}
 
 
 def _described(config: Config, folder: Path) -> dict[str, Any]:
@@ -94,24 +98,40 @@ def _described(config: Config, folder: Path) -> dict[str, Any]:
             f"{path}: activation {described['activation']!r}; supported are {', '.join(ACTIVATIONS)}: use a SAE of those"
         )
     d_in = whole_number(path, "d_in", described.get("d_in"))
-    width = described.get("num_latents") or d_in * (described.get("expansion_factor") or 0)
+    width = _width(path, described, d_in)
     check_width(path, "num_latents (else d_in times expansion_factor)", width, config.width)
     k = whole_number(path, "k", described.get("k"), most=config.width)
     if described["activation"] == "groupmax" and config.width % k:
         raise ContractError(f"{path}: k is {k}, which does not divide the width {config.width} into groups; save the SAE again")
-    return described
+    return described | {"width": width}
+
+
+def _width(path: Path, described: Mapping[str, Any], d_in: int) -> int:
+    """As it is told, or as a multiple of what is read."""
+    if described.get("num_latents"):
+        return whole_number(path, "num_latents", described["num_latents"])
+    factor = described.get("expansion_factor")
+    return d_in * whole_number(path, "expansion_factor", factor) if factor else 0
 
 
 def _weights(path: Path, described: Mapping[str, Any], device: str) -> dict[str, Tensor]:
-    """The tensors, whose decoder says how long a transcoder's output is."""
-    found, d_in = read_safetensors(path, device), described["d_in"]
-    width = described.get("num_latents") or d_in * described["expansion_factor"]
-    d_out = found["b_dec"].shape[0] if described.get("transcode") and "b_dec" in found and found["b_dec"].ndim else d_in
-    shapes = {"encoder.weight": (width, d_in), "encoder.bias": (width,), "W_dec": (width, d_out), "b_dec": (d_out,)}
-    if described.get("skip_connection"):
-        shapes |= {"W_skip": (d_out, d_in)}
+    found = read_safetensors(path, device)
+    shapes = _shapes(described, {name: tuple(tensor.shape) for name, tensor in found.items()})
     dtype = found["encoder.weight"].dtype if "encoder.weight" in found else None
     return checked(path, found, shapes, dtype or next(iter(found.values())).dtype)
+
+
+def _shapes(described: Mapping[str, Any], found: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Of the tensors wanted; the decoder's bias says how long a transcoder's output is."""
+    d_in, width = described["d_in"], described["width"]
+    d_out = found["b_dec"][0] if described.get("transcode") and found.get("b_dec") else d_in
+    shapes: dict[str, tuple[int, ...]] = {
+        "encoder.weight": (width, d_in),
+        "encoder.bias": (width,),
+        "W_dec": (width, d_out),
+        "b_dec": (d_out,),
+    }
+    return shapes | ({"W_skip": (d_out, d_in)} if described.get("skip_connection") else {})
 
 
 def _architecture(described: Mapping[str, Any]) -> str:
