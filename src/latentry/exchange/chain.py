@@ -62,7 +62,7 @@ def absent(links: Sequence[Link]) -> Iterator[str]:
 def _place(folder: Path, named: str) -> Path | None:
     """Where an input is, if the folder stands in a project: `data/latents/x` beside `data/examples/x`."""
     parts, inner = folder.resolve().parts, Path(named).parts
-    if not inner or ".." in inner or inner[0] not in parts:
+    if not inner or ".." in inner or Path(named).is_absolute() or inner[0] not in parts:
         return None
     last = len(parts) - 1 - parts[::-1].index(inner[0])
     return Path(*parts[:last], *inner)

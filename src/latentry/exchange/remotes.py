@@ -40,9 +40,13 @@ def why_nothing(listed: str, remote: str | None = None) -> str:
 
 def _why_not_here(name: str, folder: Path) -> str:
     where, elsewhere = f"remote {name!r} at {folder}", f"`dvc remote modify --local {name} url ADDRESS`"
-    if not folder.is_dir():
-        return f"{where} is not there; mount it, or name where the results were pushed to: {elsewhere}"
-    if not all(os.access(path, os.R_OK | os.X_OK) for path in (folder, folder / "files", folder / "files" / "md5") if path.exists()):
+    try:
+        if not folder.is_dir():
+            return f"{where} is not there; mount it, or name where the results were pushed to: {elsewhere}"
+        may_read = all(os.access(path, os.R_OK | os.X_OK) for path in (folder, folder / "files" / "md5") if path.exists())
+    except PermissionError:
+        may_read = False
+    if not may_read:
         return f"{where} may not be read by you; ask its owner for the right to read it (such as `chmod -R g+rX {folder}`)"
     return f"{where} does not hold these results; who made them has to run `dvc push` (of this commit), or name another place: {elsewhere}"
 
