@@ -43,10 +43,10 @@ def _why_not_here(name: str, folder: Path) -> str:
     try:
         if not folder.is_dir():
             return f"{where} is not there; mount it, or name where the results were pushed to: {elsewhere}"
-        may_read = all(os.access(path, os.R_OK | os.X_OK) for path in (folder, folder / "files" / "md5") if path.exists())
+        for path in (folder, folder / "files" / "md5"):
+            if path.is_dir():
+                os.scandir(path).close()
     except PermissionError:
-        may_read = False
-    if not may_read:
         return f"{where} may not be read by you; ask its owner for the right to read it (such as `chmod -R g+rX {folder}`)"
     return f"{where} does not hold these results; who made them has to run `dvc push` (of this commit), or name another place: {elsewhere}"
 
