@@ -187,10 +187,13 @@ def _cell_faults(params: "Params") -> Iterator[str]:
 def _latent_faults(params: "Params") -> Iterator[str]:
     asked = params.examples.latents
     largest = 0 if asked == "all" else max(asked) if isinstance(asked, tuple) else asked.last
+    lacking: dict[int, list[str]] = {}
     for name, sae in params.saes.items():
-        n = sae.n_latents
-        if n is not None and largest >= n:
-            yield f"examples.latents: {largest} is no latent of SAE {name!r}, which has 0 to {n - 1}"
+        if sae.n_latents is not None and largest >= sae.n_latents:
+            lacking.setdefault(sae.n_latents, []).append(name)
+    for n, names in lacking.items():
+        have = f"SAE {names[0]!r}, which has" if len(names) == 1 else f"SAEs {', '.join(map(repr, names))}, which have"
+        yield f"examples.latents: {largest} is no latent of {have} 0 to {n - 1}"
 
 
 def _size_faults(params: "Params") -> Iterator[str]:

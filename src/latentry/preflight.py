@@ -2,17 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from latentry.errors import ContractError, LatentryError, ParamsError
 from latentry.explainers.base import SaeFacts
 from latentry.params import Params
 from latentry.pinned_files import check_pinned
-from latentry.registry import ExplainerConfig, SaeConfig, variant
+from latentry.registry import ExplainerConfig, variant
 from latentry.runtime import device_of
+from latentry.sae_folders import Told, sae_faults, told_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +29,11 @@ def check(params: Params, models: Path = Path("data/models")) -> Found:
     not_checked: list[str] = []
     faults = [
         *_corpus_faults(params),
-        *_sae_faults(params, not_checked),
+        *sae_faults(params, models, not_checked),
         *_client_faults(params, models, not_checked),
         *_file_faults(params),
         *_hookpoint_faults(params, models, not_checked),
+        *_held_out_faults(params),
         *_device_faults(params),
     ]
     return Found(faults=tuple(faults), not_checked=tuple(not_checked))
@@ -71,44 +72,6 @@ def _corpus_faults(params: Params) -> Iterator[str]:
         yield str(error)
 
 
-def _sae_faults(params: Params, not_checked: list[str]) -> Iterator[str]:
-    for name, sae in params.saes.items():
-        folder, distant = getattr(sae, "folder", None), getattr(sae, "hub", None) or getattr(sae, "pretrained", None)
-        if distant is not None:
-            not_checked.append(f"saes.{name}: its files are fetched from the hub by `dvc repro sae@{name}`, and looked at then")
-        elif folder is not None and not Path(folder).is_dir():
-            yield f"saes.{name}.folder: {folder} is not there; name a folder that holds the SAE's files"
-        elif folder is not None:
-            yield from _folder_faults(params, name, sae, not_checked)
-
-
-def _folder_faults(params: Params, name: str, sae: SaeConfig, not_checked: list[str]) -> Iterator[str]:
-    """A SAE's folder that cannot be used, does not fit the tokens, or is no longer what was copied from it."""
-    room, copied = variant("saes", sae.kind), Path("data/saes", name)
-    try:
-        yield from _context_faults(params, name, room.check_folder(sae), not_checked)
-        if (copied / "manifest.json").is_file() and not room.is_copy(sae, copied):
-            yield f"saes.{name}.folder: changed since it was copied to {copied}, which is what is read; `dvc repro --force sae@{name}` copies it again"
-    except LatentryError as error:
-        yield f"saes.{name}.folder: {error}"
-
-
-def _context_faults(params: Params, name: str, recorded: Mapping[str, Any], not_checked: list[str]) -> Iterator[str]:
-    """A SAE applied to other contexts than it was trained on: with or without BOS, or longer ones."""
-    begins, context = recorded.get("prepend_bos"), recorded.get("context_size")
-    if begins is None or params.tokens.prepend_bos is None:
-        not_checked.append(
-            f"tokens.prepend_bos: whether SAE {name!r} is applied to contexts such as it was trained on is known at its gate"
-        )
-    elif begins != params.tokens.prepend_bos:
-        yield (
-            f"tokens.prepend_bos: is {json.dumps(params.tokens.prepend_bos)}; SAE {name!r} was trained on contexts"
-            f" {'with' if begins else 'without'} BOS: set it to {json.dumps(begins)}"
-        )
-    if context is not None and context < params.tokens.context:
-        yield f"tokens.context: is {params.tokens.context}; SAE {name!r} was trained on contexts of {context}: lower it to that"
-
-
 def _client_faults(params: Params, models: Path, not_checked: list[str]) -> Iterator[str]:
     for name, config in params.clients.items():
         try:
@@ -132,13 +95,14 @@ def _file_faults(params: Params) -> Iterator[str]:
 
 
 def _fixed_faults(params: Params, name: str, config: ExplainerConfig) -> Iterator[str]:
-    built = []
+    built, faults = [], list[Told]()
     for sae, settings in params.saes.items():
         facts = SaeFacts(name=sae, width=settings.n_latents, promoted=dict)
         try:
             built.append(variant("explainers", "fixed").build(config, name, params.seed, None, facts))
         except ParamsError as error:
-            yield from (f"{error.source}: {fault}" for fault in error.faults)
+            faults += [(sae, f"{error.source}: {fault}".replace(f"SAE {sae!r}", "{sae}")) for fault in error.faults]
+    yield from told_once(faults)
     if len(built) == len(params.saes) and not any(one.texts for one in built):
         yield f"explainers.{name}.path: no row is of a SAE under `saes` ({', '.join(params.saes)}); name one of these in the column `sae`"
 
@@ -154,6 +118,14 @@ def _hookpoint_faults(params: Params, models: Path, not_checked: list[str]) -> I
         check_hookpoints(hookpoints_of(params.subject.hookpoints), module_names(folder))
     except LatentryError as error:
         yield from re.split(r"; (?=subject\.)", str(error))
+
+
+def _held_out_faults(params: Params) -> Iterator[str]:
+    """Scorers that need more held-out windows than are kept: what they lack would be rows of status undersampled."""
+    kept = params.examples.held_out.n_activating
+    for name, scorer in params.scorers.items():
+        if kept < scorer.least_activating:
+            yield f"examples.held_out.n_activating: is {kept}; scorer {name!r} ({scorer.kind}) needs at least {scorer.least_activating}"
 
 
 def _device_faults(params: Params) -> Iterator[str]:

@@ -111,6 +111,11 @@ class ScorerConfig(VariantConfig):
         """Whether it stops judging a latent once its interval is narrow enough; then its metrics' names say so."""
         return False
 
+    @property
+    def least_activating(self) -> int:
+        """Held-out activating windows that a latent needs to be scored at all, even over the deciles."""
+        return 1
+
     def class_ratio(self, n_activating: int, n_contrast: int) -> tuple[int, int]:
         """Activating examples and contrasts beside each other as designed, reduced; given how many of each are held out."""
         used = [n if self.max_examples is None else min(n, self.max_examples) for n in (n_activating, n_contrast)]

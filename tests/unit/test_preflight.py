@@ -228,7 +228,8 @@ def test_what_the_files_beside_a_sae_of_any_format_say_of_its_contexts_is_heard(
     shutil.copytree(ALL["sparsify-topk"].folder.parent, "mine")
     (Path("mine") / "config.json").write_text(json.dumps({"ctx_len": trained_on}))
     saes = {"mine": {"kind": "sparsify", "hookpoint": "resid-1", "width": WIDTH, "folder": "mine/layers.1.mlp"}}
-    faults = found(saes=saes, examples__latents=[1, 2]).faults
+    point = {"module": "model.layers.1.mlp"}
+    faults = found(saes=saes, examples__latents=[1, 2], subject__hookpoints={"resid-1": point}).faults
     assert [fault.split(":")[0] for fault in faults] == (["tokens.context"] if faulty else [])
 
 
@@ -260,3 +261,46 @@ def test_a_section_that_dvc_looks_for_is_told_although_it_has_defaults(tmp_path)
     assert said[-1].endswith("write `max_failed_fraction: 0.2` for the defaults")
     assert list(unwritten(params(**left_out), pipeline)) == []
     assert list(unwritten(params(), tmp_path / "dvc.yaml")) == []
+
+
+def test_an_intruder_needs_four_held_out_windows_of_every_decile():
+    def told(n: int) -> tuple[str, ...]:
+        held_out = {"n_activating": n, "n_contrast": 10}
+        return found(
+            scorers={"odd": {"kind": "intruder", "client": "judge"}}, examples__held_out=held_out, examples__min_examples=60
+        ).faults
+
+    assert told(40) == ()
+    assert told(39) == ("examples.held_out.n_activating: is 39; scorer 'odd' (intruder) needs at least 40",)
+
+
+def test_a_sae_of_another_hookpoint_subject_or_length_is_told_before_its_gate_is_reached():
+    made()
+    saes = recorded("mine", prepend_bos=False, model_name="a/subject", hf_hook_name="model.layers.1", hook_side="output")
+    assert found(saes=saes).faults == ()
+    recorded("mine", prepend_bos=False, hf_hook_name="model.layers.0", model_name="another")
+    named = found(saes=saes).faults
+    assert len(named) == 2
+    assert "names subject 'another'" in named[0] and "names hookpoint 'model.layers.0'" in named[1]
+    recorded("mine", d_in=24, prepend_bos=False)
+    assert found(saes=saes).faults == (
+        "saes.mine.folder: reads activations of 24 numbers, 'resid-1' (output of 'model.layers.1') has 16;"
+        " name the subject and the hookpoint that it was trained on",
+    )
+
+
+def test_what_is_the_same_of_several_saes_is_told_once_with_their_names():
+    (one,), (other,) = (recorded(name, prepend_bos=False, context_size=16).values() for name in ("one", "other"))
+    saes = {"one": one, "other": other, "third": {**one, "width": 64, "folder": "one"}}
+    assert found(saes=saes).faults == ("tokens.context: is 32; SAEs 'one', 'other', 'third' trained on contexts of 16: lower it to that",)
+    with pytest.raises(ParamsError) as error:
+        params(saes=saes, examples__latents=[64])
+    assert error.value.faults == ("examples.latents: 64 is no latent of SAEs 'one', 'other', 'third', which have 0 to 63",)
+
+
+def test_weights_of_another_shape_than_their_configuration_says_are_told_without_being_read():
+    saes = recorded("mine", prepend_bos=False)
+    weights("mine", 16, 63)
+    assert (
+        found(saes=saes).faults[0].startswith("saes.mine.folder: mine/sae_weights.safetensors: W_enc has shape (16, 63), wanted (16, 64)")
+    )

@@ -89,6 +89,15 @@ def gate(
     }
 
 
+def name_faults(metadata: Mapping[str, Any], *, subject: Sequence[str], reads: Place, writes: Place) -> list[str]:
+    """What the gate will find wrong by the names in a SAE's files alone, before anything is measured."""
+    found = _Findings()
+    in_use = InUse(subject=subject, subject_digest=None, reads=reads, writes=writes, begins_with_bos=False, context=0)
+    _check_subject(found, metadata, in_use)
+    _check_hookpoints(found, metadata, in_use)
+    return found.faults
+
+
 def _said(sae: Sae, found: _Findings, *, by_figures: bool) -> str:
     lines = [f"SAE {sae.name!r} at hookpoint {sae.hookpoint!r} does not fit:", *(f"  - {fault}" for fault in found.faults)]
     if by_figures:

@@ -68,6 +68,11 @@ class Config(ScorerConfig):
         """Chance is one in five."""
         return False
 
+    @property
+    def least_activating(self) -> int:
+        """Four windows of every decile."""
+        return (N_WINDOWS - 1) * N_DECILES
+
 
 def build(config: Config, inputs: ScorerInputs) -> "Intruder":
     """The scorer."""
