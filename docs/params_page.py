@@ -54,7 +54,14 @@ def _variants() -> Iterator[str]:
         for kind in kinds(room):
             module = variant(room, kind)
             own = list(_rows(module.Config, skip=[name for name in base.model_fields if name not in module.Config.__annotations__]))
-            yield from (f"### {kind}", "", _first_sentence(module.__doc__ or ""), "", *(_table(own) if own else ["No knobs of its own."]), "")
+            yield from (
+                f"### {kind}",
+                "",
+                _first_sentence(module.__doc__ or ""),
+                "",
+                *(_table(own) if own else ["No knobs of its own."]),
+                "",
+            )
 
 
 def _first_sentence(text: str) -> str:
