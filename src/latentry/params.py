@@ -43,6 +43,7 @@ class Params(Section):
     """The whole of params.yaml."""
 
     seed: Annotated[int, Field(ge=0)]
+    """Of all chance that is not of a model's own weights."""
     run: Run = Run()
     models: Annotated[dict[Name, ModelSettings], Field(min_length=1)]
     corpus: VariantConfig

@@ -23,7 +23,9 @@ class Price(Section):
     """What an endpoint takes, in US dollars for a million tokens."""
 
     prompt: Annotated[float, Field(ge=0)]
+    """Of prompts."""
     reply: Annotated[float, Field(ge=0)]
+    """Of replies."""
 
 
 class Budget(Section):
@@ -47,7 +49,9 @@ class ClientRun(Section):
     concurrency: Count = 16
     """Calls in flight at once."""
     retries: Annotated[int, Field(ge=0)] = 5
+    """Further tries of a call that failed for the moment, with growing pauses."""
     timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    """Seconds without an answer after which a call has failed for the moment."""
     batch: Count = 16
     """Requests in one forward pass of an in-process client."""
     price: Price | None = None
@@ -116,6 +120,7 @@ class HookpointSettings(Section):
     module: str
     """Name in transformers, such as `model.layers.15`."""
     side: Literal["input", "output"] = "output"
+    """What the module is given, or what it gives."""
     random: Annotated[RandomSubject | None, Field(exclude_if=lambda value: value is None)] = None
     """Read it in the subject with its weights redrawn: the baseline `random_subject`. `{}` takes seed 0; none: the subject as it is."""
 
@@ -126,6 +131,7 @@ class SubjectSettings(Section):
     model: Name
     """Name under `models`."""
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    """In which the model runs."""
     hookpoints: Annotated[dict[Name, HookpointSettings], Field(min_length=1)]
 
 
@@ -137,6 +143,7 @@ class ActivationSettings(Section):
     non_finite: Literal["stop", "drop"] = "stop"
     """What a context with NaN or infinite activations does: stop the stage, or be left out and counted."""
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    """Of stored activations; overflow is an error."""
     max_norm_multiple: Annotated[float, Field(gt=1)] = 10.0
     """A position whose norm exceeds this many times the median is an attention sink and is left out."""
 
@@ -154,6 +161,7 @@ class GateSettings(Section):
     """When latents are refused because the SAE does not fit the activations."""
 
     max_fvu: Annotated[float, Field(gt=0)] = 0.9
+    """Largest FVU allowed; 1 is what predicting the mean gives."""
 
 
 class LatentSettings(Section):
@@ -162,12 +170,14 @@ class LatentSettings(Section):
     dtype: Literal["float16", "float32"] = "float16"
     """Of stored activations of latents; overflow is an error."""
     n_top_tokens: Count = 10
+    """Tokens named in a latent's row: those it fires on most, promotes most, suppresses most."""
 
 
 class ExplainSplit(Section):
     """What explainers see."""
 
     n: Annotated[int, Field(ge=1)] = 40
+    """Activating windows of each latent."""
     how: Literal["deciles", "top", "random", "importance", "mix"] = "deciles"
     """Of the windows that the held-out split left: equally many of each decile; the strongest; any; with probability
     proportional to the squared peak; or a fifth of the strongest and equally many of each decile of the others."""
@@ -179,6 +189,7 @@ class HeldOutSplit(Section):
     """What scorers see and explainers never do."""
 
     n_activating: Annotated[int, Field(ge=1)] = 50
+    """Activating windows of each latent, even over the deciles."""
     n_contrast: Annotated[int, Field(ge=1)] = 50
     """Per entry of `contrasts`."""
 
@@ -196,6 +207,7 @@ class LatentRange(Section):
     """The latents from one to another."""
 
     first: Latent
+    """The first one, itself among them."""
     last: Latent
     """The last one, itself among them."""
 
@@ -227,6 +239,7 @@ class ExampleSettings(Section):
     explain: ExplainSplit = ExplainSplit()
     held_out: HeldOutSplit = HeldOutSplit()
     contrasts: Annotated[dict[Name, ContrastConfig], Field(min_length=1)]
+    """What activating windows are told from, by name; explainers are shown the first."""
     steering: SteeringSettings | None = None
     """Prompts for scorers and explainers that steer; none: none are drawn."""
 
@@ -257,5 +270,6 @@ class TrackingSettings(Section):
     """Where runs are logged; the server is `MLFLOW_TRACKING_URI`, else a file beside the project."""
 
     experiment: Annotated[str, Field(min_length=1, max_length=200)]
+    """Name of the experiment in MLflow, one per study."""
     required: bool = False
     """Whether a tracker that cannot be reached makes the stage fail."""

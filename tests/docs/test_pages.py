@@ -29,6 +29,10 @@ def test_the_generated_parts_are_what_the_code_says():
     assert not stale, f"stale: {stale}; run `make docs`"
 
 
+def test_every_knob_says_what_it_means():
+    assert re.findall(r"^\| `(\S+)` \|.*\|  \|$", (ROOT / "docs" / "params.md").read_text(encoding="utf-8"), re.MULTILINE) == []
+
+
 def test_the_site_is_built_without_a_warning_and_asks_the_net_for_nothing(tmp_path, monkeypatch):
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
