@@ -20,20 +20,20 @@ import datasets  # noqa: F401 (looks for faiss itself, so it comes before the st
 
 
 class _StandIn(MagicMock):
-    __path__: list[str] = []
+    __path__ = ()
 
 
 for missing in ("faiss", "tiktoken", "vllm", "vllm.distributed", "vllm.distributed.parallel_state", "vllm.inputs"):
     sys.modules[missing] = _StandIn()
 
-import orjson
-import pandas as pd
-import torch
-from delphi.clients.client import Client, Response
-from delphi.explainers import DefaultExplainer
-from delphi.latents.latents import ActivatingExample, Latent, LatentRecord, NonActivatingExample
-from delphi.log.result_analysis import compute_auc, compute_classification_metrics, compute_confusion
-from delphi.scorers import DetectionScorer, FuzzingScorer
+import orjson  # noqa: E402
+import pandas as pd  # noqa: E402
+import torch  # noqa: E402
+from delphi.clients.client import Client, Response  # noqa: E402
+from delphi.explainers import DefaultExplainer  # noqa: E402
+from delphi.latents.latents import ActivatingExample, Latent, LatentRecord, NonActivatingExample  # noqa: E402
+from delphi.log.result_analysis import compute_auc, compute_classification_metrics, compute_confusion  # noqa: E402
+from delphi.scorers import DetectionScorer, FuzzingScorer  # noqa: E402
 
 OUT = Path(__file__).parent / "delphi-0.1.3"
 HOOKPOINT = "layers.1"
@@ -48,7 +48,7 @@ class Judge(Client):
         super().__init__("by-rule")
         self._rng = rng
 
-    async def generate(self, prompt, **kwargs) -> Response:
+    async def generate(self, _prompt, **kwargs) -> Response:
         if "logprobs" not in kwargs and self._rng.random() < 0.2:
             return Response(text="I cannot tell.")
         says = [self._rng.randint(0, 1) for _ in range(5)]
@@ -65,7 +65,7 @@ class Judge(Client):
 class Writer(Client):
     """Explains, but one latent not."""
 
-    async def generate(self, prompt, **kwargs) -> Response:
+    async def generate(self, _prompt, **_kwargs) -> Response:
         return Response(text="no idea" if self.model == "41" else f"[EXPLANATION]: words about tax, {self.model} “quoted”")
 
 
