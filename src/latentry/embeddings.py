@@ -115,7 +115,7 @@ def weights_digest(folder: Path) -> str:
 def _sentence_transformer(folder: Path, device: str) -> Any:
     from sentence_transformers import SentenceTransformer
 
-    return SentenceTransformer(str(folder), device=device, local_files_only=True)
+    return SentenceTransformer(str(folder), device=device, local_files_only=True, trust_remote_code=False)
 
 
 def _longest(folder: Path) -> int:

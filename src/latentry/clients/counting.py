@@ -44,7 +44,7 @@ class TokenCounter:
 
         where = f"clients.{self._name}.tokenizer"
         try:
-            tokenizer = AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(self._folder, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError) as error:
             said = str(error).splitlines()[0]
             raise ParamsError(

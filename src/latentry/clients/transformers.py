@@ -226,7 +226,7 @@ class TransformersClient:
     def _tokenizer(self) -> Any:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(self._folder, local_files_only=True, trust_remote_code=False)
         if self._chat and not tokenizer.chat_template:
             raise ParamsError(
                 f"clients.{self._name}.model",
@@ -240,7 +240,9 @@ class TransformersClient:
         from transformers import AutoModelForCausalLM
 
         dtype = getattr(torch, self._dtype)
-        model: Any = AutoModelForCausalLM.from_pretrained(self._folder, dtype=dtype, local_files_only=True, use_safetensors=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            self._folder, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True
+        )
         return model.to(self._device).eval()
 
     @cached_property
@@ -248,7 +250,7 @@ class TransformersClient:
         """Tokens of prompt and reply together that the model was made for."""
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(self._folder, local_files_only=True).get_text_config()
+        config = AutoConfig.from_pretrained(self._folder, local_files_only=True, trust_remote_code=False).get_text_config()
         return getattr(config, "max_position_embeddings", None) or 1 << 30
 
     @cached_property

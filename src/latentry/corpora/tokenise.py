@@ -46,7 +46,7 @@ def load_tokenizer(folder: Path) -> Any:
 
     wanted = "a fast tokenizer (tokenizer.json) is needed"
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise CorpusError(f"{folder}: holds no tokenizer that can be loaded ({reason}); {wanted}") from error

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from latentry.errors import SourceError
+from latentry.models.untrusted import check_links
 from latentry.registry import VariantConfig
 
 
@@ -23,7 +24,12 @@ class Folder:
         self._path = path
 
     def fetch(self, downloads: Path, into: Path) -> Path:  # noqa: ARG002 (nothing is fetched)
-        """The folder itself."""
+        """The folder itself.
+
+        Raises:
+            SourceError: it is not there, or holds a link out of it.
+        """
         if not self._path.is_dir():
             raise SourceError(f"folder {self._path}: is not there; put the model's files into it, or set `path` to where they are")
+        check_links(self._path)
         return self._path

@@ -14,13 +14,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from latentry.errors import SourceError
+from latentry.models.base import FileName
+from latentry.models.gguf_header import check_gguf
+from latentry.models.untrusted import CODE, check_folder
 from latentry.registry import VariantConfig, variant
 from latentry.store import file_digest
 
 _log = logging.getLogger(__name__)
 
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
-"""Endings of files that could run code when read: neither read nor copied."""
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -34,7 +35,7 @@ class ModelSettings(BaseModel):
     """`gguf`: one quantised file, converted once to safetensors; `folder`: files as transformers or sentence-transformers save them."""
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     """Of the weights that a GGUF file is converted to."""
-    weights: str | None = None
+    weights: FileName | None = None
     """Name of the file whose digest is checked; needed when `sha256` is given."""
     sha256: Digest | None = None
     """Expected digest of `weights`; without one, what was found is recorded and not checked."""
@@ -65,6 +66,9 @@ def obtain(name: str, settings: ModelSettings, sources: Sequence[VariantConfig],
                 gguf = _gguf_file(fetched, settings) if settings.format == "gguf" else None
                 if gguf is None:
                     _check_weights(fetched)
+                    check_folder(fetched)
+                else:
+                    check_gguf(fetched / gguf)
             except SourceError as error:
                 _log.warning("models.%s: %s", name, error)
                 reasons.append(str(error))
@@ -73,7 +77,7 @@ def obtain(name: str, settings: ModelSettings, sources: Sequence[VariantConfig],
             if gguf:
                 convert_gguf(fetched, gguf, settings.dtype, into)
             else:
-                shutil.copytree(fetched, into, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*(f"*{end}" for end in PICKLES), ".cache"))
+                shutil.copytree(fetched, into, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*(f"*{end}" for end in CODE), ".cache"))
             return {"source": config.kind, "sha256": checked}
     tried = "\n".join(f"  - {reason}" for reason in reasons)
     raise SourceError(
@@ -114,11 +118,19 @@ def convert_gguf(folder: Path, file: str, dtype: str, into: Path) -> None:
     """A GGUF file as a transformers folder of safetensors in `dtype`, with its tokenizer and chat template.
 
     transformers refuses to save a model that it loaded from GGUF, so the weights move into a fresh module.
+
+    Raises:
+        SourceError: transformers cannot read it.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    quantised = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=getattr(torch, dtype))
+    try:
+        quantised = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=getattr(torch, dtype), trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file, trust_remote_code=False)
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError, OverflowError, NotImplementedError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0][:300]
+        raise SourceError(f"{folder / file}: cannot be converted ({said}); use another file, or the model as safetensors") from error
     config = quantised.config
     if hasattr(config, "quantization_config"):
         delattr(config, "quantization_config")
@@ -127,7 +139,6 @@ def convert_gguf(folder: Path, file: str, dtype: str, into: Path) -> None:
     weights = {key: value.to(getattr(torch, dtype)) for key, value in quantised.state_dict().items()}
     fresh.load_state_dict(weights, assign=True)
     fresh.tie_weights()
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file)
     fresh.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     config.dtype = dtype
     fresh.save_pretrained(into)
@@ -136,6 +147,6 @@ def convert_gguf(folder: Path, file: str, dtype: str, into: Path) -> None:
 
 def _check_weights(folder: Path) -> None:
     if not any(folder.rglob("*.safetensors")):
-        pickles = sorted(path.name for path in folder.rglob("*") if path.suffix in PICKLES)
+        pickles = sorted(path.name for path in folder.rglob("*") if path.suffix in CODE)
         found = f"pickled weights ({', '.join(pickles[:5])}), which are never read" if pickles else "no weights"
         raise SourceError(f"{folder}: holds {found}; latentry reads safetensors")

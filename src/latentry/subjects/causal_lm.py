@@ -166,12 +166,12 @@ def load_subject(folder: Path, hookpoints: Sequence[Hookpoint], *, dtype: str, d
 
     check_hookpoints(hookpoints, module_names(folder))
     redrawn = _redrawn_of(hookpoints)
-    method = method_of(AutoConfig.from_pretrained(folder, local_files_only=True))
+    method = method_of(AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     if method:
         _refuse_to_redraw(folder, method, hookpoints)
         model: Any = load_quantised(folder, method, dtype=getattr(torch, dtype), device=device)
     else:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), local_files_only=True, trust_remote_code=False)
         if redrawn:
             redraw(model, redrawn)
         model.to(device)
@@ -185,7 +185,7 @@ def module_names(folder: Path) -> list[str]:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     return [name for name, _ in model.named_modules()]
 
 

@@ -26,7 +26,9 @@ def load_quantised(folder: Path, method: str, *, dtype: torch.dtype, device: tor
     from transformers import AutoModelForCausalLM
 
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, device_map={"": device}, local_files_only=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, device_map={"": device}, local_files_only=True, trust_remote_code=False
+        )
     except torch.OutOfMemoryError:
         raise
     except (ImportError, ValueError, RuntimeError) as error:
