@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors import SafetensorError
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors import SafetensorError, safe_open
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_atomic(path: Path, write: Callable[[Path], object], n_bytes: int | None = None) -> None:
@@ -65,6 +69,35 @@ def told_when_full(path: Path, n_bytes: int | None = None) -> Iterator[None]:
         raise _told(number, str(error), path, n_bytes) from error
 
 
+@contextmanager
+def full_disk_named(folder: Path) -> Iterator[None]:
+    """A block of many writers, some of them libraries: a full disk that the writer did not name is told with the folder.
+
+    Raises:
+        OSError: names the folder, what is free there, and the reason.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        number = getattr(error, "errno", None) or _number_in(str(error))
+        if number not in _FULL or "cannot write" in str(error):
+            raise
+        raise _told(number, str(error), folder, None) from error
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file stands and, if it is of arrays or rows, its end is there; a power cut may leave a part under the final name."""
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, "numpy"):
+                return True
+        if path.suffix == ".parquet":
+            pq.read_metadata(path)
+        return path.exists()
+    except (OSError, SafetensorError, pa.ArrowException):
+        return False
+
+
 def require_room(folder: Path, n_bytes: int) -> None:
     """Before a folder is filled.
 
@@ -77,7 +110,7 @@ def require_room(folder: Path, n_bytes: int) -> None:
 
 def _told(number: int | None, text: str, path: Path, n_bytes: int | None) -> OSError:
     reason = os.strerror(number) if number else text
-    if number in (errno.ENOSPC, errno.EDQUOT):
+    if number in _FULL:
         needed = f"it needs {_size(n_bytes)}, " if n_bytes is not None else ""
         reason += f" ({needed}{_size(shutil.disk_usage(path.parent).free)} are free there)"
     return OSError(number, f"cannot write {path}: {reason}")
@@ -89,7 +122,7 @@ def _size(n_bytes: int) -> str:
 
 def _number_in(text: str) -> int | None:
     """The system's number in a message of a library that has no `errno`."""
-    found = re.search(r"os error (\d+)", text)
+    found = re.search(r"(?:os error|Errno) (\d+)", text)
     return int(found.group(1)) if found else None
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import disk_usage
 from types import TracebackType
 
 from latentry.atomic import told_when_full
@@ -45,6 +46,8 @@ def telling(path: Path, remedy: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         code = primary_code(error)
+        if code == sqlite3.SQLITE_IOERR and not disk_usage(path.parent).free:  # no room for the file that its processes share
+            code = sqlite3.SQLITE_FULL
         if code in _DAMAGED:
             raise ContractError(f"{path}: is damaged ({error}); {remedy}") from error
         if code not in _NUMBERS:

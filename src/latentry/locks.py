@@ -12,6 +12,8 @@ from pathlib import Path
 
 import filelock
 
+from latentry.atomic import told_when_full
+
 
 @contextmanager
 def work_folder(base: Path, cell: str, key: str) -> Iterator[Path]:
@@ -24,7 +26,8 @@ def work_folder(base: Path, cell: str, key: str) -> Iterator[Path]:
     lock, owner = _lock_of(folder), _beside(folder, ".pid")
     _take(lock, folder, cell)
     try:
-        owner.write_text(f"{getpid()}\n", encoding="utf-8")
+        with told_when_full(owner):
+            owner.write_text(f"{getpid()}\n", encoding="utf-8")
         yield folder
     finally:
         owner.unlink(missing_ok=True)

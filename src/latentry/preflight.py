@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from latentry.dvc_lock import parsed_lock
 from latentry.errors import ContractError, LatentryError, ParamsError
 from latentry.explainers.base import SaeFacts
 from latentry.params import Params
@@ -56,7 +57,7 @@ def mend_lock(root: Path) -> Iterator[str]:
     Finished stages are in DVC's cache, so nothing is run again for it.
     """
     lock = root / "dvc.lock"
-    if lock.is_file() and not re.match(r"schema: '?2", lock.read_text(encoding="utf-8", errors="replace")):
+    if lock.is_file() and parsed_lock(lock) is None:
         aside = root / ".cache" / "dvc.lock.broken"
         aside.parent.mkdir(exist_ok=True)
         lock.replace(aside)

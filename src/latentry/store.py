@@ -20,9 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
-from latentry.atomic import beside, remove_leftovers, require_room, write_atomic
+from latentry.atomic import beside, full_disk_named, is_whole, remove_leftovers, require_room, write_atomic
 from latentry.contracts import Contract
 from latentry.errors import ContractError
+from latentry.loaded_code import loaded_files
 from latentry.locks import work_folder
 from latentry.rows import fitted, records_of, table_of
 
@@ -160,7 +161,7 @@ def read_table(folder: Path, contract: Contract, name: str, columns: Sequence[st
         if schema.names != wanted.names:
             raise ContractError(f"{folder / name}: has columns {schema.names}, wanted {wanted.names}; rerun `dvc repro {contract.stage}`")
         return pq.read_table(folder / name, columns=list(columns) if columns else None)
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise ContractError(f"{folder / name}: unreadable ({error}); rerun `dvc repro {contract.stage}`") from error
 
 
@@ -182,8 +183,8 @@ class Work:
         return self.folder / name
 
     def has(self, name: str) -> bool:
-        """Whether that file was committed, now or by an earlier run of the same key."""
-        return self.path(name).exists()
+        """Whether that file was committed, now or by an earlier run of the same key, and its end is there."""
+        return is_whole(self.path(name))
 
     def write_file(self, name: str, write: Callable[[Path], object], n_bytes: int | None = None) -> None:
         """Commit one file by a function that writes it to a path; `n_bytes`, where known, is told when the disk is full."""
@@ -241,7 +242,9 @@ def work(
     goes on, and leaves the finished folder where it is: DVC deletes a stage's outs before it runs it again, and takes it then.
     """
     read = {folder.as_posix(): manifest_digest(folder) for folder in inputs}
-    key = digest_of([cell, contract.name, contract.version, params, read, how or {}, _loaded_code()])
+    key = digest_of(
+        [cell, contract.name, contract.version, params, read, how or {}, {name: file_digest(path) for name, path in loaded_files().items()}]
+    )
     base = cache_folder("work")
     with work_folder(base, cell, key) as folder:
         if _holds(out, key):
@@ -254,7 +257,8 @@ def work(
         folder.mkdir(exist_ok=True)
         remove_leftovers(folder)
         making = Work(folder, out, contract)
-        yield making
+        with full_disk_named(folder):
+            yield making
         files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
         manifest = Manifest(
             contract=contract.name,
@@ -280,17 +284,6 @@ def _holds(out: Path, key: str) -> bool:
     except (OSError, ValueError):
         return False
     return found.get("key") == key and all((out / name).is_file() for name in found["files"])
-
-
-def _loaded_code() -> dict[str, str]:
-    """Digests of latentry's files that this process has loaded, the stage's script among them; where shards are made is no part."""
-    loaded = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "latentry"}
-    loaded = {name: module for name, module in loaded.items() if not name.startswith("latentry.engines")}
-    files = {name: Path(module.__file__) for name, module in loaded.items() if module.__file__}
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    if script and Path(script).parent.name == "stages":
-        files["__main__"] = Path(script)
-    return {name: file_digest(path) for name, path in sorted(files.items())}
 
 
 def _move(folder: Path, out: Path) -> None:

@@ -12,15 +12,26 @@ from typing import Any
 import yaml
 
 from latentry.commits import commit_of
+from latentry.dvc_lock import parsed_lock
+from latentry.errors import ContractError
 from latentry.store import digest_of, manifest_digest
 
 STAGES = ("sae", "latents", "examples", "explain")
 
 
 def read_lock(here: Path) -> dict[str, Any]:
-    """The whole of `dvc.lock`; empty where there is none."""
+    """The whole of `dvc.lock`; empty where there is none.
+
+    Raises:
+        ContractError: it is cut short.
+    """
     path = here / "dvc.lock"
-    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    lock = parsed_lock(path)
+    if lock is None:
+        raise ContractError(f"{path}: is cut short or damaged; run `latentry check`, which sets it aside, and `dvc repro`")
+    return lock
 
 
 def lock_without_track(lock: Mapping[str, Any]) -> str:
