@@ -34,6 +34,7 @@ def main() -> None:
         explainers=tuple(params.explainers),
         scorers=scorers,
         force=params.comparison.force,
+        jacobians=tuple(params.jacobians),
     )
     for removed in remove_unnamed_cells(grid):
         click.echo(f"compare: {removed} is named by params.yaml no more; deleted")
@@ -41,7 +42,7 @@ def main() -> None:
         OUT,
         COMPARISON,
         cell="compare",
-        params=params.slice("seed", "saes", "explainers", "scorers", "examples.held_out", "comparison"),
+        params=params.slice("seed", "saes", "explainers", "scorers", "examples.held_out", "jacobians", "comparison"),
         inputs=grid.inputs(),
     ) as making:
         if making:

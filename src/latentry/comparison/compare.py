@@ -10,6 +10,7 @@ from latentry.comparison.correlations import CORRELATIONS_TABLE, correlations_ta
 from latentry.comparison.deciles import DECILES_TABLE, deciles_table
 from latentry.comparison.explainer_pairs import EXPLAINER_PAIRS_TABLE, explainer_pairs_table
 from latentry.comparison.grid import Grid
+from latentry.comparison.jacobians import jacobian_tables
 from latentry.comparison.judges import JUDGES_TABLE, judges_table
 from latentry.comparison.matches import Decoders, match_tables
 from latentry.comparison.sae_pairs import PAIRS_TABLE, pairs_table
@@ -33,4 +34,5 @@ def compare(grid: Grid, decoders: Decoders) -> dict[str, pa.Table]:
         CORRELATIONS_TABLE: correlations_table(latents, grid.saes, grid.explainers, headlines(latents, grid.scorers), grid.seed),
         JUDGES_TABLE: judges_table(grid),
         **match_tables(grid, latents, saes, contrasts, decoders),
+        **jacobian_tables(grid),
     }
