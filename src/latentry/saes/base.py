@@ -51,6 +51,9 @@ class Sae:
     decoder: Float[Tensor, "width d_out"]
     """One row per latent: what one unit of its activation adds to the reconstruction."""
     decoder_bias: Float[Tensor, " d_out"]
+    encoder: Float[Tensor, "width d_in"] | None = None
+    """One row per latent: how its activation grows with what is read, wherever it fires. None where that differs from row to row, as
+    where each row is normalised before it is encoded, or a gate has a share in it."""
     skip: Float[Tensor, "d_out d_in"] | None = None
     """What of the activation read goes to the reconstruction past the latents (skip transcoders)."""
     restore: Callable[[Tensor, Tensor], Tensor] | None = None

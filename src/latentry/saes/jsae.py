@@ -54,6 +54,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
         k=k,
         decoder=weights["W_dec"],
         decoder_bias=weights["b_dec"],
+        encoder=weights["W_enc"].T,
         provenance=FORMAT.provenance(folder, architecture=f"jsae {config.half}", k=k, metadata=_metadata(config, described)),
     )
 
