@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from latentry.subjects.mlp import mlp_of
 
 from latentry.activations.opened import open_activations
 from latentry.contracts import JACOBIAN, SAE
@@ -19,7 +18,8 @@ from latentry.runtime import device_of, run_stage, use_threads
 from latentry.saes.base import Sae
 from latentry.saes.evaluation import EVALUATION_FILE, held_out_contexts
 from latentry.store import read_manifest, work
-from latentry.subjects.causal_lm import hookpoints_of, load_subject
+from latentry.subjects.causal_lm import hookpoints_of
+from latentry.subjects.mlp import load_mlp
 
 
 @click.command()
@@ -39,10 +39,9 @@ def main(name: str) -> None:
     with work(Path("data/jacobians", name), JACOBIAN, cell=f"jacobian@{name}", params=declared, inputs=inputs, how=how) as making:
         if not making:
             return
-        subject = load_subject(model, hookpoints_of(params.subject.hookpoints, points), dtype=params.subject.dtype, device=device)
-        module = params.subject.hookpoints[points[1]].module
-        both = between(*(_sae(params, sae, str(device)) for sae in saes), mlp_of(subject.model, module))
-        del subject
+        (written,) = hookpoints_of(params.subject.hookpoints, points[1:])
+        mlp = load_mlp(model, written, dtype=params.subject.dtype, device=device)
+        both = between(_sae(params, asked.input, str(device)), _sae(params, asked.output, str(device)), mlp)
         read = open_activations(
             activations[0],
             tokens=tokens,
@@ -73,7 +72,7 @@ def main(name: str) -> None:
             {
                 "input": _side(asked.input, evaluations[0]),
                 "output": _side(asked.output, evaluations[1]),
-                "module": module,
+                "module": written.module,
                 "redrawn": read.random is not None,
                 "pair": pair_of(both.input, both.output),
                 "mlp_fvu": fvu,
@@ -85,6 +84,8 @@ def main(name: str) -> None:
         )
         drop_parts(job)
         making.counts.update(n_tokens=sum(row["n_tokens"] for row in rows), n_edges=n_edges)
+        if pair_of(both.input, both.output) == "two trainings":
+            click.echo(f"jacobian@{name}: {asked.input} and {asked.output} are halves of two trainings, not one pair", err=True)
         click.echo(f"jacobian@{name}: mean |J| {found['mean_abs'].value}, {n_edges:,} edges from {making.counts['n_tokens']:,} tokens")
 
 

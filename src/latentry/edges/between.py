@@ -48,7 +48,7 @@ def between(read: Sae, written: Sae, mlp: Mlp) -> Between:
     _check_length(written, "writes", mlp.down.shape[0])
     device = read.decoder.device
     directions, _ = unit_rows(read.decoder.float(), read.decoder.float())
-    _, reads = unit_rows(written.decoder.float(), written.encoder.float())
+    _, reads = unit_rows(written.decoder.float(), _encoder_of(written).float())
     return Between(
         input=read, output=written, mlp=mlp.to(device=device, dtype=torch.float32), directions=directions, reads=reads.to(device)
     )
@@ -63,6 +63,15 @@ def _check_readable(sae: Sae) -> None:
         raise UnsupportedError(
             f"SAE {sae.name!r}: normalises each row before encoding, which its Jacobian would have to hold too; name a SAE that does not"
         )
+
+
+def _encoder_of(sae: Sae) -> Float[Tensor, "width d_in"]:
+    if sae.encoder is None:
+        raise UnsupportedError(
+            f"SAE {sae.name!r} ({sae.provenance.get('architecture', sae.loss)}): its encoder is not linear before its activation function,"
+            " as a gate's is not, so its latents have no one slope; name a TopK, ReLU or JumpReLU SAE as `output` under `jacobians`"
+        )
+    return sae.encoder
 
 
 def _check_length(sae: Sae, does: str, length: int) -> None:

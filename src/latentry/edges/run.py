@@ -17,11 +17,11 @@ from tqdm import tqdm
 from latentry.edges.active import active_pairs
 from latentry.edges.between import Between, mlp_fvu
 from latentry.edges.figures import context_row
-from latentry.edges.sums import added, edges_table, merged, sums_of
+from latentry.edges.sums import added, edges_table, even, merged, sums_of
 from latentry.errors import ParamsError
 from latentry.randomness import rng_for
 from latentry.runtime import memory_for
-from latentry.store import Work
+from latentry.store import ROWS_PER_GROUP, Work
 
 _PART_PAIRS = 8_000_000
 """Pairs of active latents in a part, as the SAEs' L0 foretells: what a kill costs, and what is held at once."""
@@ -113,9 +113,11 @@ def join_parts(job: JacobianJob) -> tuple[int, list[dict[str, Any]]]:
     """Write both tables from the parts, and delete these; gives the number of edges and the rows of `contexts.parquet`."""
     numbers, between, n_edges = range(len(job.parts)), job.between, 0
     with job.making.open_table("edges.parquet") as write:
-        for sums in merged([job.making.path(_sums_name(number)) for number in numbers], between.output.width, between.input.width):
-            write(edges_table(sums, between.input.width))
-            n_edges += len(sums.key)
+        paths = [job.making.path(_sums_name(number)) for number in numbers]
+        blocks = merged(paths, between.output.width, between.input.width)
+        for table in even((edges_table(sums, between.input.width) for sums in blocks), ROWS_PER_GROUP):
+            write(table)
+            n_edges += table.num_rows
     rows = [row for number in numbers for row in json.loads(job.making.path(_rows_name(number)).read_text(encoding="utf-8"))]
     job.making.write_table("contexts.parquet", rows)
     return n_edges, rows

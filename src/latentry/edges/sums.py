@@ -4,7 +4,7 @@ Each value is counted in whole multiples of 2**-32 (2e-10), so sums are exact: n
 Memory is one part's pairs, or one block of output latents of all parts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +71,8 @@ def merged(paths: Sequence[Path], width_out: int, width_in: int) -> Iterator[Edg
     with_offsets = [(path, _offsets(path, width_out, width_in)) for path in paths]
     rows = np.sum([np.diff(offsets) for _, offsets in with_offsets], axis=0) if with_offsets else np.zeros(width_out, np.int64)
     for first, last in _blocks(rows):
-        yield added([_read(path, int(offsets[first]), int(offsets[last])) for path, offsets in with_offsets])
+        ranges = [(path, int(offsets[first]), int(offsets[last])) for path, offsets in with_offsets]
+        yield added([_read(path, start, end) for path, start, end in ranges if start < end])
 
 
 def edges_table(sums: EdgeSums, width_in: int) -> pa.Table:
@@ -86,6 +87,18 @@ def edges_table(sums: EdgeSums, width_in: int) -> pa.Table:
             "count": sums.count.astype(np.uint64),
         }
     )
+
+
+def even(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
+    """The same rows in tables of `size` rows, so that a file's groups of rows do not tell the blocks it was made in."""
+    held = pa.table({})
+    for table in tables:
+        held = pa.concat_tables([held, table]) if held.num_rows else table
+        while held.num_rows >= size:
+            yield held.slice(0, size).combine_chunks()
+            held = held.slice(size)
+    if held.num_rows:
+        yield held.combine_chunks()
 
 
 def _check_room(largest: float) -> None:
