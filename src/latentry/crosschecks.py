@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from latentry.pair_checks import pair_faults
 from latentry.records import NO_EXPLAINER
 from latentry.registry import nearest
 
@@ -24,6 +25,7 @@ def cross_faults(params: "Params") -> list[str]:
     for faults_of in (
         _subject_faults,
         _hookpoint_faults,
+        pair_faults,
         _asked_faults,
         _contrast_faults,
         _contrast_name_faults,

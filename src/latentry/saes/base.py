@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from latentry.mlp_jacobian import Mlp
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firings:
@@ -213,3 +215,16 @@ class Activations(Protocol):
     def rows(self, contexts: Int[np.ndarray, " context"]) -> Float[Tensor, "token d_in_and_written"]:
         """The kept positions of those contexts, in the order given."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairInputs:
+    """What a pair of SAEs on both sides of an MLP is trained from."""
+
+    activations: Activations
+    """In each row what the MLP reads, and after it what it writes."""
+    mlp: Mlp
+    module: str
+    """The MLP's name in the subject."""
+    digest: str
+    """Stands for the activations and the subject."""
