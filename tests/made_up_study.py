@@ -414,6 +414,8 @@ def _comparison(data: Path, saes: list[dict[str, Any]], latents: list[dict[str, 
     tables |= _jacobian_tables(names)
     inputs = tuple(data / "saes" / name for name in names)
     _folder(data / "comparison", contracts.COMPARISON, "compare", tables, {}, None, inputs)
+    edge = {"out": 3, "in": 7, "mean": -0.0456, "mean_abs": 0.05, "count": 120}
+    _folder(data / "jacobians" / "jsae", contracts.JACOBIAN, "jacobian@jsae", {"edges.parquet": [edge], "contexts.parquet": []}, {})
 
 
 def _jacobian_tables(names: list[str]) -> dict[str, list[dict[str, Any]]]:

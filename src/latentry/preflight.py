@@ -32,6 +32,7 @@ def check(params: Params, models: Path = Path("data/models")) -> Found:
         *_client_faults(params, models, not_checked),
         *_file_faults(params),
         *_hookpoint_faults(params, models, not_checked),
+        *_jacobian_faults(params),
         *_device_faults(params),
     ]
     return Found(faults=tuple(faults), not_checked=tuple(not_checked))
@@ -130,6 +131,12 @@ def _hookpoint_faults(params: Params, models: Path, not_checked: list[str]) -> I
         check_hookpoints(hookpoints_of(params.subject.hookpoints), module_names(folder))
     except LatentryError as error:
         yield from re.split(r"; (?=subject\.)", str(error))
+
+
+def _jacobian_faults(params: Params) -> Iterator[str]:
+    """DVC makes cells of the section, and stops without a word of it where it is not there."""
+    if "jacobians" not in params.model_fields_set:
+        yield "jacobians: is missing; dvc.yaml makes cells of its entries: write `jacobians: {}` where there are none"
 
 
 def _device_faults(params: Params) -> Iterator[str]:
