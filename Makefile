@@ -14,7 +14,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export NO_MKDOCS_2_WARNING := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-scorers repro-parallel pull ui check lint test test-all docs docs-serve bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging bench-explorer bench-track
+.PHONY: help setup repro repro-tiny repro-scorers repro-jacobian repro-parallel pull ui check lint test test-all docs docs-serve bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging bench-explorer bench-track
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -40,15 +40,19 @@ repro-scorers: $(INSTALLED) ## Every scorer on three latents of one SAE of the e
 	@python examples/all-scorers/run.py
 	@echo "done: open .cache/all-scorers/report/index.html"
 
+repro-jacobian: $(INSTALLED) ## Jacobians of an MLP of the example's subject, JSAE beside separate SAEs, in .cache/jacobian
+	@python examples/jacobian/run.py
+	@echo "done: open .cache/jacobian/report/index.html"
+
 repro-parallel: $(INSTALLED) ## Run cells side by side: make repro-parallel JOBS=4
 	@latentry check
 	@dvc repro models tokens activations
-	@for group in sae latents examples explain score; do \
+	@for group in sae latents examples explain score jacobian edges; do \
 	  dvc stage list --name-only $$group | xargs -P $(JOBS) -I{} dvc --wait-for-lock repro -s {} || exit 1; done
 	@dvc repro
 
 pull: $(INSTALLED) ## Fetch a colleague's results: everything but weights and activations
-	@dvc pull sae examples explain score compare
+	@dvc pull sae examples explain score $$(dvc stage list --name-only | grep -E '^(jacobian|edges)@') compare
 
 ui: $(INSTALLED) ## Open the comparison in MLflow
 	@latentry ui

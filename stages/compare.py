@@ -35,6 +35,7 @@ def main() -> None:
         scorers=scorers,
         force=params.comparison.force,
         imported=params.comparison.imported,
+        jacobians=tuple(params.jacobians),
     )
     for removed in remove_unnamed_cells(grid):
         click.echo(f"compare: {removed} is named by params.yaml no more; deleted")
@@ -42,7 +43,7 @@ def main() -> None:
         OUT,
         COMPARISON,
         cell="compare",
-        params=params.slice("seed", "saes", "explainers", "scorers", "examples.held_out", "comparison"),
+        params=params.slice("seed", "saes", "explainers", "scorers", "examples.held_out", "jacobians", "comparison"),
         inputs=grid.inputs(),
     ) as making:
         if making:

@@ -31,6 +31,7 @@ _TREE: dict[str, Any] = {
         "detection": {"client": "judge", "contrast": "random", "max_examples": 5},
         "fuzzing": {"client": "judge", "contrast": "wrong-position"},
     },
+    "jacobians": {},
     "tracking": {"experiment": "small"},
     "run": {"device": "cpu"},
 }

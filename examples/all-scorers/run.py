@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PROJECT = ROOT / ".cache" / "all-scorers"
 COPIED = ("src", "stages", "corpus", "dvc.yaml", ".dvcignore")
+MARKERS = ("data/jacobians/.keep", "data/edges/.keep")
 SHARED = ("replies", "embeddings", "downloads")
 
 
@@ -26,6 +27,9 @@ def lay_out() -> None:
             shutil.rmtree(target)
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile)(ROOT / name, target)
     shutil.copyfile(HERE / "params.yaml", PROJECT / "params.yaml")
+    for name in MARKERS:
+        (PROJECT / name).parent.mkdir(parents=True, exist_ok=True)
+        (PROJECT / name).touch()
     if not (PROJECT / ".dvc").is_dir():
         shutil.copyfile(ROOT / "dvc.lock", PROJECT / "dvc.lock")
         dvc("init", "--no-scm", "--quiet")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from latentry.metric_kinds import COLUMNS, METRIC_KINDS
+from latentry.metric_kinds import COLUMNS, JACOBIAN_FIGURES, METRIC_KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +242,76 @@ SCORES = Contract(
 )
 
 
+JACOBIAN = Contract(
+    name="jacobian",
+    version=1,
+    stage="jacobian",
+    holds="What the latents of an MLP's input do to those of its output: one row per pair of latents that were active together, and how sparse"
+    " that is. Both SAEs have unit decoder rows.",
+    tables={
+        "edges.parquet": pa.schema(
+            [("out", pa.uint32()), ("in", pa.uint32()), ("mean", pa.float64()), ("mean_abs", pa.float64()), ("count", pa.uint64())]
+        ),
+        "contexts.parquet": _schema(
+            context=pa.uint32(),
+            n_tokens=pa.uint32(),
+            n_paired_tokens=pa.uint32(),
+            n_pairs=pa.uint64(),
+            mean_abs_sum=pa.float64(),
+            n_above=pa.list_(pa.uint64()),
+            power_sums=pa.list_(pa.float64()),
+        ),
+    },
+    others={
+        "metrics.json": "input and output (each: sae, width, l0, fvu, dead_fraction of its evaluation.json), module, redrawn, pair (`one training`,"
+        " `two trainings`, or null where not both are JSAE halves), mlp_fvu, n_tokens, n_contexts, n_edges, figures (each: value, low, high)"
+    },
+)
+
+EDGES = Contract(
+    name="edges",
+    version=1,
+    stage="edges",
+    holds="What the latents of an MLP's output do, told by the explanations of their strongest inputs, and how well these predict where they fire.",
+    tables={
+        "explained.parquet": _schema(
+            latent=pa.uint32(),
+            explainer=pa.string(),
+            text=pa.string(),
+            rank=pa.uint32(),
+            input=pa.uint32(),
+            input_text=pa.string(),
+            mean=pa.float64(),
+            mean_abs=pa.float64(),
+            count=pa.uint64(),
+            weight=pa.float64(),
+        ),
+        "scores.parquet": _schema(
+            latent=pa.uint32(),
+            explainer=pa.string(),
+            null=pa.bool_(),
+            status=pa.string(),
+            detail=pa.string(),
+            auroc=pa.float64(),
+            low=pa.float64(),
+            high=pa.float64(),
+            own_auroc=pa.float64(),
+            n_inputs=pa.uint32(),
+            n_explained=pa.uint32(),
+            strength_explained=pa.float64(),
+            n_activating=pa.uint32(),
+            n_contrast=pa.uint32(),
+            inclusion_probability=pa.float64(),
+            partner=pa.uint32(),
+        ),
+    },
+    others={
+        "metrics.json": "by explainer: n_asked, statuses, score, null, lift, own (mean, low, high, n of each; own: of the latents' own explanations),"
+        " own_lead (own minus score, on the latents that have both)"
+    },
+)
+
+
 def _strings_of(*names: str) -> dict[str, pa.DataType]:
     return dict.fromkeys(names, pa.string())
 
@@ -250,12 +320,14 @@ _apart = {name: pa.float64() for name in ("difference", "low", "high", "p_value"
 
 _rates = {f"{side}_positive_rate{end}": pa.float64() for side in ("true", "false") for end in ("", "_low", "_high")}
 
+_sides = {"width": pa.uint32(), "l0": pa.float64(), "fvu": pa.float64()}
+
 COMPARISON = Contract(
     name="comparison",
     version=5,
     stage="compare",
     holds="Every SAE beside every other: one row per latent and scorer, one row per cell and metric, one row per cell and decile of strength,"
-    " one row per pair of SAEs or of explainers.",
+    " one row per pair of SAEs or of explainers; the Jacobians of MLPs and what is said of their edges.",
     tables={
         "latents.parquet": _schema(
             sae=pa.string(),
@@ -381,6 +453,27 @@ COMPARISON = Contract(
             n_ours=pa.uint32(),
             **{name: pa.float64() for side in ("their_mean", "mean", "spearman") for name in (side, f"{side}_low", f"{side}_high")},
         ),
+        "jacobians.parquet": _schema(
+            **_strings_of("jacobian", "input", "output", "module", "pair"),
+            redrawn=pa.bool_(),
+            **{f"{name}_{side}": kind for name, kind in _sides.items() for side in ("input", "output")},
+            n_tokens=pa.uint64(),
+            n_edges=pa.uint64(),
+            **{f"{name}{end}": pa.float64() for name in JACOBIAN_FIGURES for end in ("", "_low", "_high")},
+        ),
+        "jacobian_pairs.parquet": _schema(
+            **_strings_of("figure", "jacobian_a", "jacobian_b"),
+            **{name: pa.float64() for name in ("difference", "low", "high")},
+            unlike=_strings,
+        ),
+        "edge_scores.parquet": _schema(
+            **_strings_of("jacobian", "explainer"),
+            n_asked=pa.uint32(),
+            statuses=pa.string(),
+            **{f"{name}{end}": pa.float64() for name in ("score", "null", "lift", "own", "own_lead") for end in ("", "_low", "_high")},
+            **{f"n_{name}": pa.uint32() for name in ("score", "null", "lift", "own", "own_lead")},
+        ),
+        "explained_edges.parquet": pa.schema([("jacobian", pa.string()), *EDGES.tables["explained.parquet"]]),
     },
 )
 
@@ -410,7 +503,7 @@ IMPORT = Contract(
 )
 """Outside `data/`, in a folder that its user named; `scores.parquet` is there only where the source had scores."""
 
-CONTRACTS = (MODEL, TOKENS, ACTIVATIONS, SAE, LATENTS, EXAMPLES, EXPLANATIONS, SCORES, COMPARISON)
+CONTRACTS = (MODEL, TOKENS, ACTIVATIONS, SAE, LATENTS, EXAMPLES, EXPLANATIONS, SCORES, JACOBIAN, EDGES, COMPARISON)
 
 
 def as_markdown() -> str:

@@ -1,9 +1,11 @@
 """What no section of params.yaml can see alone: names that must exist elsewhere, numbers that must fit each other."""
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from latentry.pair_checks import pair_faults
 from latentry.records import NO_EXPLAINER
 from latentry.registry import nearest
 
@@ -23,6 +25,7 @@ def cross_faults(params: "Params") -> list[str]:
     for faults_of in (
         _subject_faults,
         _hookpoint_faults,
+        pair_faults,
         _asked_faults,
         _contrast_faults,
         _contrast_name_faults,
@@ -37,6 +40,7 @@ def cross_faults(params: "Params") -> list[str]:
         _size_faults,
         _cell_faults,
         _latent_faults,
+        _jacobian_faults,
     ):
         with contextlib.suppress(AttributeError):  # of a section that is wrong itself, and told already
             faults += faults_of(params)
@@ -194,6 +198,49 @@ def _latent_faults(params: "Params") -> Iterator[str]:
     for n, names in lacking.items():
         have = f"SAE {names[0]!r}, which has" if len(names) == 1 else f"SAEs {', '.join(map(repr, names))}, which have"
         yield f"examples.latents: {largest} is no latent of {have} 0 to {n - 1}"
+
+
+def _jacobian_faults(params: "Params") -> Iterator[str]:
+    """What stands around an MLP, as far as names tell."""
+    for name, asked in params.jacobians.items():
+        for side in ("input", "output"):
+            yield from _unnamed(f"jacobians.{name}.{side}", getattr(asked, side), "saes", params.saes)
+        yield from _unnamed(f"jacobians.{name}.scorer", asked.scorer, "scorers", params.scorers)
+        if asked.scorer in params.scorers and params.scorers[asked.scorer].kind != "embedding":
+            yield (
+                f"jacobians.{name}.scorer: {asked.scorer!r} is of kind {params.scorers[asked.scorer].kind!r}; edges are scored by"
+                " embeddings, name an entry of kind 'embedding'"
+            )
+        if asked.input in params.saes and asked.output in params.saes:
+            yield from _pair_faults(params, name, asked.input, asked.output)
+    if params.jacobians and "jacobians" in params.saes:
+        yield "saes.jacobians: the name stands for the section of that name in metrics/summary.json; rename the entry"
+
+
+def _pair_faults(params: "Params", name: str, read: str, written: str) -> Iterator[str]:
+    """Two SAEs that cannot be those of one MLP's input and output."""
+    path, saes = f"jacobians.{name}", {"input": params.saes[read], "output": params.saes[written]}
+    for side, sae in saes.items():
+        if sae.writes is not None:
+            yield f"{path}.{side}: {getattr(params.jacobians[name], side)!r} is a transcoder; name a SAE, which rebuilds what it reads"
+        if getattr(sae, "half", side) != side:
+            yield f"{path}.{side}: is the {getattr(sae, 'half', '')} half of its pair; name the {side} half"
+    points = [params.subject.hookpoints.get(sae.hookpoint) for sae in saes.values()]
+    if points[0] is not None and points[1] is not None:
+        yield from (f"{path}.{fault}" for fault in _place_faults(*points))
+
+
+def _place_faults(read: Any, written: Any) -> Iterator[str]:
+    """Two hookpoints that are not what one MLP reads and what it writes."""
+    if written.side != "output":
+        yield f"output: its hookpoint is the input of {written.module}; name a SAE of an MLP's output (`side: output` of the MLP)"
+    elif read.module == written.module and read.side == "output":
+        yield f"input: its hookpoint is the output of {read.module}; name a SAE of the MLP's input (`side: input` of the MLP)"
+    layers = [re.findall(r"\.(\d+)(?:\.|$)", point.module)[:1] for point in (read, written)]
+    if layers[0] != layers[1]:
+        yield f"output: reads {written.module}, and the input SAE {read.module}: another layer; name two SAEs of one MLP"
+    if read.random != written.random:
+        yield "output: its hookpoint and that of the input SAE differ in `random`; name two SAEs of one subject"
 
 
 def _size_faults(params: "Params") -> Iterator[str]:

@@ -10,6 +10,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+JACOBIAN_THRESHOLDS = {"above_0_005": 0.005, "above_0_01": 0.01, "above_0_02": 0.02, "above_0_04": 0.04}
+JACOBIAN_FIGURES: Mapping[str, str] = {
+    "mean_abs": "mean |J|",
+    **{name: f"|J| > {threshold:g}".replace("0.", ".") for name, threshold in JACOBIAN_THRESHOLDS.items()},
+    "kurtosis": "kurtosis (excess)",
+}
+"""What is said of an MLP's Jacobian between the latents of two SAEs, and its titles; computed in `edges/figures.py`."""
+
 ENDS = ("", "_low", "_high")
 """Suffixes of a metric's columns: the value, and its 95 % interval."""
 

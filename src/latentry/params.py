@@ -23,6 +23,7 @@ from latentry.sections import (
     EvaluationSettings,
     ExampleSettings,
     GateSettings,
+    JacobianSettings,
     LatentSettings,
     Name,
     Run,
@@ -58,6 +59,8 @@ class Params(Section):
     clients: dict[Name, VariantConfig] = Field(default_factory=dict)
     explainers: Annotated[dict[Name, ExplainerConfig], Field(min_length=1)]
     scorers: Annotated[dict[Name, ScorerConfig], Field(min_length=1)]
+    jacobians: dict[Name, JacobianSettings] = Field(default_factory=dict)
+    """Pairs of SAEs around an MLP; `{}` where there are none: DVC needs the name to be there."""
     comparison: ComparisonSettings = ComparisonSettings()
     tracking: TrackingSettings
     max_failed_fraction: Share = 0.2

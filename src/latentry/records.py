@@ -24,6 +24,7 @@ class Status(StrEnum):
     SINGLE_CLASS = "single_class"
     CONSTANT = "constant"
     KL_UNREACHED = "kl_unreached"
+    NO_INPUTS = "no_inputs"
     UNSUPPORTED = "unsupported"
 
 

@@ -36,6 +36,11 @@ class SaeConfig(VariantConfig):
     """Name in `subject.hookpoints` of the activations that it rebuilds; none: what it reads. Transcoders have one."""
 
     @property
+    def pair(self) -> tuple[str, str] | None:
+        """The hookpoints of an MLP's input and output, where it is trained together with another SAE on both; else None."""
+        return None
+
+    @property
     def n_latents(self) -> int | None:
         """How many latents it has: its `width`, or twice that where each direction of its file is two; None where params do not say."""
         return getattr(self, "width", None)

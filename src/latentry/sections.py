@@ -257,6 +257,21 @@ class ImportedSettings(Section):
     """Under `explainers`: whose scores stand beside them, the imported explanations' own as a rule."""
 
 
+class JacobianSettings(Section):
+    """Two SAEs around one MLP, and what is asked of the effects of the one's latents on the other's."""
+
+    input: Name
+    """The SAE, under `saes`, of what the MLP reads."""
+    output: Name
+    """The SAE of what the MLP writes."""
+    tokens: Count | None = None
+    """Kept positions read, of contexts kept from training (`evaluation.contexts`), met within one context; none: all of them."""
+    scorer: Name
+    """The entry of `scorers`, of kind embedding, by whose model, contrast and sizes the explained edges are scored."""
+    inputs: Count = 10
+    """Of each latent of the output, how many explained latents of the input stand beside it and score it: the strongest."""
+
+
 class ComparisonSettings(Section):
     """How SAEs are set beside each other."""
 

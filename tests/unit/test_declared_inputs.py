@@ -21,6 +21,7 @@ FRAME = {
     "params",
     "sections",
     "crosschecks",
+    "pair_checks",
     "rows",
     "runtime",
     "metric_kinds",

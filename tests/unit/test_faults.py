@@ -14,6 +14,7 @@ from latentry.cli import commands
 from latentry.errors import EndpointError, TooManyFailuresError
 from latentry.params import load_params
 from latentry.retry import failed_cells, following_cells, unmade_cells
+from latentry.sections import JacobianSettings
 from loopback import Answer, completion, failure, loopback
 
 N = 30
@@ -172,6 +173,10 @@ def test_retry_runs_scores_that_were_made_of_failed_explanations(project):
     assert following_cells(params, [f"explain@{SAE}"]) == [f"score@{SAE}-detection"]
     assert following_cells(params, [f"explain@{SAE}", f"score@{SAE}-detection"]) == []
     assert unmade_cells(params) == []
+    (project / "data" / "edges" / "pair").mkdir(parents=True)
+    around = JacobianSettings(input=SAE, output="another", scorer="detection")
+    with_edges = params.model_copy(update={"jacobians": {"pair": around, "unmade": around}})
+    assert following_cells(with_edges, [f"explain@{SAE}"]) == [f"score@{SAE}-detection", "edges@pair"]
 
 
 @pytest.mark.usefixtures("endpoint")

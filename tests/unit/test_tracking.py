@@ -148,6 +148,15 @@ def test_the_comparison_holds_what_reproduces_it(published):
         assert artifact(run, name).stat().st_size > 0
 
 
+def test_the_comparison_holds_the_figures_of_jacobians_and_what_their_edges_predict(published):
+    run = runs_of(published[0])["comparison of 2 SAEs"]
+    assert run.data.metrics["jacobian/jsae/mean_abs"] == 0.0123
+    assert run.data.metrics["jacobian/jsae/kurtosis_high"] == 0.0135
+    assert run.data.metrics["jacobian/jsae/lexical/edges_score"] == 0.5
+    for name in ("tables/explained_edges.parquet", "tables/jacobian_pairs.parquet", "jacobians/jsae/edges.parquet"):
+        assert artifact(run, name).stat().st_size > 0
+
+
 def test_runs_name_their_inputs_by_the_digests_of_dvc(published):
     run = runs_of(published[0])["topk-1k/lexical"]
     locked = identity.out_digests(identity.read_lock(published[0]), ["examples@topk-1k"])

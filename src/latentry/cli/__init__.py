@@ -39,7 +39,7 @@ def check() -> None:
         click.echo(f"not checked yet: {unknown}")
     if faults := (*preflight.unwritten(params), *found.faults):
         raise ParamsError("params.yaml", faults)
-    cells = len(params.saes) * (4 + len(params.scorers)) + len(params.models) + 4
+    cells = len(params.saes) * (4 + len(params.scorers)) + len(params.models) + 2 * len(params.jacobians) + 4
     click.echo(
         f"params.yaml is fine: {len(params.saes)} SAEs, {len(params.explainers)} explainers, {len(params.scorers)} scorers, {cells} cells"
     )

@@ -11,6 +11,7 @@ from latentry.comparison.deciles import DECILES_TABLE, deciles_table
 from latentry.comparison.explainer_pairs import EXPLAINER_PAIRS_TABLE, explainer_pairs_table
 from latentry.comparison.grid import Grid
 from latentry.comparison.imported import IMPORTED_TABLE, imported_table
+from latentry.comparison.jacobians import jacobian_tables
 from latentry.comparison.judges import JUDGES_TABLE, judges_table
 from latentry.comparison.matches import Decoders, match_tables
 from latentry.comparison.sae_pairs import PAIRS_TABLE, pairs_table
@@ -36,4 +37,5 @@ def compare(grid: Grid, decoders: Decoders) -> dict[str, pa.Table]:
         JUDGES_TABLE: judges_table(grid),
         IMPORTED_TABLE: imported_table(grid, latents, contrasts),
         **match_tables(grid, latents, saes, contrasts, decoders),
+        **jacobian_tables(grid),
     }

@@ -47,6 +47,7 @@ class Grid:
     """Whether SAEs that were scored under unlike settings are compared all the same."""
     imported: Mapping[str, ImportedSettings] = field(default_factory=dict)
     """Scores of others that are set beside ours."""
+    jacobians: tuple[str, ...] = ()
 
     def explainers_of(self, scorer: str) -> tuple[str, ...]:
         """The explainers whose explanations a scorer scores; `none` where it reads none."""
@@ -77,6 +78,14 @@ class Grid:
         """Folder of one SAE's scores by one scorer."""
         return self.data / "scores" / sae / scorer
 
+    def jacobian(self, jacobian: str) -> Path:
+        """Folder of one Jacobian."""
+        return self.data / "jacobians" / jacobian
+
+    def edges(self, jacobian: str) -> Path:
+        """Folder of its explained edges."""
+        return self.data / "edges" / jacobian
+
     def inputs(self) -> list[Path]:
         """The complete folders that a comparison reads; those of cells that failed or are to come are not among them."""
         return [folder for folder in self._named() if is_complete(folder)]
@@ -85,6 +94,8 @@ class Grid:
         for sae in self.saes:
             yield from (self.sae(sae), self.examples(sae), self.explanations(sae))
             yield from (self.scores(sae, scorer) for scorer in self.scorers)
+        for jacobian in self.jacobians:
+            yield from (self.jacobian(jacobian), self.edges(jacobian))
 
 
 def is_complete(folder: Path) -> bool:
@@ -93,12 +104,14 @@ def is_complete(folder: Path) -> bool:
 
 
 def remove_unnamed_cells(grid: Grid) -> list[Path]:
-    """Delete the results of SAEs and scorers that params no longer name, which DVC leaves behind; returns what went."""
+    """Delete the results of SAEs, scorers and Jacobians that params no longer name, which DVC leaves behind; returns what went."""
     removed = []
     for room in ("saes", "latents", "examples", "explanations", "scores"):
         removed += remove_unnamed(grid.data / room, grid.saes)
     for sae in grid.saes:
         removed += remove_unnamed(grid.data / "scores" / sae, tuple(grid.scorers))
+    for room in ("jacobians", "edges"):
+        removed += remove_unnamed(grid.data / room, grid.jacobians)
     return removed
 
 

@@ -15,9 +15,10 @@ from latentry.atomic import write_atomic
 from latentry.comparison.cells import CELLS_TABLE
 from latentry.comparison.correlations import CORRELATIONS_TABLE
 from latentry.comparison.deciles import DECILES_TABLE
+from latentry.comparison.jacobians import EDGE_SCORES_TABLE, JACOBIANS_TABLE
 from latentry.comparison.tables import LATENTS_TABLE, SAES_TABLE
 from latentry.contracts import COMPARISON
-from latentry.metric_kinds import kind_of
+from latentry.metric_kinds import JACOBIAN_FIGURES, kind_of
 from latentry.plot_rows import (
     correlation_rows,
     decile_rows,
@@ -45,7 +46,8 @@ def write_metrics(comparison: Path, trained: Path, metrics: Path) -> None:
     the SAEs, which hold their loss curves."""
     tables = {name: read_table(comparison, COMPARISON, name) for name in COMPARISON.tables}
     cells, saes = tables[CELLS_TABLE], tables[SAES_TABLE]
-    _write(metrics / "summary.json", summary_of(cells, saes))
+    jacobians = jacobian_summary(tables[JACOBIANS_TABLE], tables[EDGE_SCORES_TABLE])
+    _write(metrics / "summary.json", summary_of(cells, saes) | ({"jacobians": jacobians} if jacobians else {}))
     rows = {
         "scores": with_breadth(score_rows(cells, saes)),
         "saes": sae_rows(saes),
@@ -73,6 +75,17 @@ def summary_of(cells: pa.Table, saes: pa.Table) -> dict[str, Any]:
         shown = _rounded({"score": row["mean"], "lift": row["lift"], "balanced_accuracy": beside.get(key)})
         if shown:
             whole[row["sae"]]["scores"].setdefault(row["explainer"], {})[row["scorer"]] = shown
+    return whole
+
+
+def jacobian_summary(jacobians: pa.Table, scores: pa.Table) -> dict[str, Any]:
+    """{jacobian: {figures: {...}, edges: {explainer: {score, lift, own}}}}."""
+    whole: dict[str, Any] = {}
+    for row in jacobians.to_pylist():
+        whole[row["jacobian"]] = {"figures": _rounded({name: row[name] for name in JACOBIAN_FIGURES}), "edges": {}}
+    for row in scores.to_pylist():
+        shown = _rounded({name: row[name] for name in ("score", "lift", "own")})
+        whole.setdefault(row["jacobian"], {"edges": {}})["edges"][row["explainer"]] = shown
     return whole
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from latentry import plots
 from latentry.atomic import write_atomic
 from latentry.explorer import samples
+from latentry.explorer.jacobians import jacobian_context
 from latentry.metric_kinds import METRIC_KINDS, chance_of, context_of, kind_of
 from latentry.store import manifest_digest
 
@@ -68,6 +69,7 @@ def report_html(*, data: Path, tables: Mapping[str, pa.Table], settings: Mapping
             shared_pairs=[row for row in tables["shared_pairs.parquet"].to_pylist() if row["n"]],
             judges=tables["judges.parquet"].to_pylist(),
             imported=tables["imported.parquet"].to_pylist(),
+            **jacobian_context(data, tables, per_sae),
             charts=[{"name": figure.name, "title": figure.title, "note": figure.note, "svg": _markup(figure.chart)} for figure in figures],
             specs=markupsafe.Markup(plots.to_json({figure.name: figure.chart for figure in figures})),
             scripts=[markupsafe.Markup(script) for script in scripts],

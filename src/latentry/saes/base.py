@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from latentry.mlp_jacobian import Mlp
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firings:
@@ -51,6 +53,9 @@ class Sae:
     decoder: Float[Tensor, "width d_out"]
     """One row per latent: what one unit of its activation adds to the reconstruction."""
     decoder_bias: Float[Tensor, " d_out"]
+    encoder: Float[Tensor, "width d_in"] | None = None
+    """One row per latent: how its activation grows with what is read, wherever it fires. None where that differs from row to row, as
+    where each row is normalised before it is encoded, or a gate has a share in it."""
     skip: Float[Tensor, "d_out d_in"] | None = None
     """What of the activation read goes to the reconstruction past the latents (skip transcoders)."""
     restore: Callable[[Tensor, Tensor], Tensor] | None = None
@@ -210,3 +215,16 @@ class Activations(Protocol):
     def rows(self, contexts: Int[np.ndarray, " context"]) -> Float[Tensor, "token d_in_and_written"]:
         """The kept positions of those contexts, in the order given."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairInputs:
+    """What a pair of SAEs on both sides of an MLP is trained from."""
+
+    activations: Activations
+    """In each row what the MLP reads, and after it what it writes."""
+    mlp: Mlp
+    module: str
+    """The MLP's name in the subject."""
+    digest: str
+    """Stands for the activations and the subject."""

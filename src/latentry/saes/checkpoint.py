@@ -27,7 +27,7 @@ class Checkpoint:
     def save(self, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
         """Commit a state; `numbers` is anything that JSON holds."""
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        header = {"code": _code(), "numbers": json.dumps(numbers)}
+        header = {"code": code_digest(), "numbers": json.dumps(numbers)}
         header["checksum"] = _checksum(whole, header["numbers"])
         write_atomic(self.path, lambda path: save_file(whole, path, metadata=header), sum(tensor.nbytes for tensor in whole.values()))
 
@@ -37,7 +37,7 @@ class Checkpoint:
             return None
         with safe_open(self.path, framework="pt") as file:
             header = {"code": "", "numbers": "", "checksum": ""} | (file.metadata() or {})
-            if header["code"] != _code():
+            if header["code"] != code_digest():
                 return None
             # a copy each: torch aligns its own memory, and some sums depend on that
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
@@ -57,6 +57,7 @@ def _checksum(tensors: Mapping[str, Tensor], numbers: str) -> str:
     return f"{found:08x}"
 
 
-def _code() -> str:
-    """Digest of this room: a state means something to the code that wrote it."""
-    return digest_of({path.name: file_digest(path) for path in Path(__file__).parent.glob("*.py")})
+def code_digest() -> str:
+    """Digest of this room, and of what its training computes with: a state means something to the code that wrote it."""
+    room = Path(__file__).parent
+    return digest_of({path.name: file_digest(path) for path in (*room.glob("*.py"), room.with_name("mlp_jacobian.py"))})

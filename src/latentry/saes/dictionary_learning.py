@@ -39,8 +39,8 @@ class Config(PinnedConfig):
     """One SAE that dictionary_learning trained."""
 
 
-Parts = tuple[EncodeBlock, "Tensor", "Tensor"]
-"""Encoder, decoder rows and decoder bias."""
+Parts = tuple[EncodeBlock, "Tensor | None", "Tensor", "Tensor"]
+"""Encoder, its rows (`Sae.encoder`), decoder rows and decoder bias."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
     shapes = kind.shapes(trainer["activation_dim"], config.width)
     weights = checked(path, found, shapes, torch.float32, besides=kind.besides)
     _check_numbers(path, kind, found, trainer)
-    encode_block, rows, bias = kind.parts(path, weights | {name: found[name] for name in kind.numbers if name in found})
+    encode_block, encoder, rows, bias = kind.parts(path, weights | {name: found[name] for name in kind.numbers if name in found})
     k = trainer.get("k")
     return Sae(
         name=name,
@@ -90,6 +90,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
         k=k if kind.loss == "topk" else None,
         decoder=rows,
         decoder_bias=bias,
+        encoder=encoder,
         provenance=FORMAT.provenance(folder, architecture=trainer["dict_class"], k=k, metadata=_metadata(folder, trainer)),
     )
 
@@ -192,12 +193,12 @@ def _auto_encoder(path: Path, held: Mapping[str, Tensor]) -> Parts:
         )
     if not torch.allclose(norms, torch.ones_like(norms)):
         rows, encoder, bias = rows / norms.unsqueeze(-1), encoder * norms.unsqueeze(-1), bias * norms
-    return linear_layer(encoder, bias, relu, shift=held["bias"]), rows.contiguous(), held["bias"]
+    return linear_layer(encoder, bias, relu, shift=held["bias"]), encoder, rows.contiguous(), held["bias"]
 
 
 def _auto_encoder_new(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noqa: ARG001
     encode_block = linear_layer(held["encoder.weight"], held["encoder.bias"], relu)
-    return encode_block, held["decoder.weight"].T.contiguous(), held["decoder.bias"]
+    return encode_block, held["encoder.weight"], held["decoder.weight"].T.contiguous(), held["decoder.bias"]
 
 
 def _gated_auto_encoder(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noqa: ARG001
@@ -208,27 +209,27 @@ def _gated_auto_encoder(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noq
         magnitude_bias=held["mag_bias"],
         shift=held["decoder_bias"],
     )
-    return encode_block, held["decoder.weight"].T.contiguous(), held["decoder_bias"]
+    return encode_block, None, held["decoder.weight"].T.contiguous(), held["decoder_bias"]
 
 
 def _top_k(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noqa: ARG001
     encode_block = linear_layer(held["encoder.weight"], held["encoder.bias"], relu, shift=held["b_dec"])
-    return encode_block, held["decoder.weight"].T.contiguous(), held["b_dec"]
+    return encode_block, held["encoder.weight"], held["decoder.weight"].T.contiguous(), held["b_dec"]
 
 
 def _batch_top_k(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noqa: ARG001
     activate = jump(held["threshold"].float().expand(len(held["encoder.bias"])))
     encode_block = linear_layer(held["encoder.weight"], held["encoder.bias"], activate, shift=held["b_dec"])
-    return encode_block, held["decoder.weight"].T.contiguous(), held["b_dec"]
+    return encode_block, held["encoder.weight"], held["decoder.weight"].T.contiguous(), held["b_dec"]
 
 
 def _matryoshka(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noqa: ARG001
     activate = jump(held["threshold"].float().expand(len(held["b_enc"])))
-    return linear(held["W_enc"], held["b_enc"], activate, shift=held["b_dec"]), held["W_dec"], held["b_dec"]
+    return linear(held["W_enc"], held["b_enc"], activate, shift=held["b_dec"]), held["W_enc"].T, held["W_dec"], held["b_dec"]
 
 
 def _jump_relu(path: Path, held: Mapping[str, Tensor]) -> Parts:  # noqa: ARG001
-    return linear(held["W_enc"], held["b_enc"], jump(held["threshold"])), held["W_dec"], held["b_dec"]
+    return linear(held["W_enc"], held["b_enc"], jump(held["threshold"])), held["W_enc"].T, held["W_dec"], held["b_dec"]
 
 
 _BIAS = {"encoder.bias": "width"}

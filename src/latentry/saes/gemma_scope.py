@@ -74,6 +74,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
         encode_block=linear(weights["w_enc"], weights["b_enc"], jump(weights["threshold"])),
         decoder=weights["w_dec"],
         decoder_bias=weights["b_dec"],
+        encoder=weights["w_enc"].T,
         skip=weights[SKIP].T if SKIP in weights else None,
         provenance=known | ({"architecture": "jumprelu transcoder"} if is_transcoder else {}),
     )

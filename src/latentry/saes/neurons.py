@@ -67,6 +67,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
     def encode_block(x: Tensor, block: slice) -> Tensor:
         return x @ rows[block].T if config.rotate else x[:, block]
 
+    both = torch.cat([rows, -rows])
     return Sae(
         name=name,
         hookpoint=config.hookpoint,
@@ -75,7 +76,8 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
         d_in=n,
         encode_block=signed_blocks(encode_block, n),
         k=config.k,
-        decoder=torch.cat([rows, -rows]),
+        decoder=both,
+        encoder=both,
         decoder_bias=torch.zeros(n, device=device),
         signed=True,
         provenance={

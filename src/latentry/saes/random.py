@@ -73,6 +73,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
         k=config.k,
         decoder=weights["W_dec"],
         decoder_bias=mean,
+        encoder=encoder.T,
         provenance={
             "format": "random",
             "source": f"drawn here, seed {config.seed}",

@@ -190,6 +190,19 @@ class JumpReLU(Recipe):
         yield from _beyond("target_l0", self.target_l0 or 1, width)
 
 
+class Jsae(TopK):
+    """Two TopK SAEs on the input and the output of one MLP, whose active latents are to bear on few of each other (`jsae`)."""
+
+    partner: str
+    """Name in `subject.hookpoints` of what the other half reads: the MLP's output for the half of its input, and the other way about."""
+    jacobian_coefficient: _Weight = 1.0
+    """Weight of the mean |J| over the pairs of latents active at a token, J in the scaled activations' units; 0 trains two SAEs apart."""
+    jacobian_warm_up: _Share = 0.0
+    """Share of the steps over which the coefficient grows from 0."""
+    output_coefficient: _Positive = 1.0
+    """Weight of the output half's reconstruction beside that of the input half's."""
+
+
 Loss = Literal[
     "standard",
     "gated",
@@ -221,6 +234,7 @@ RECIPES: Mapping[str, type[Recipe]] = {
     "batchtopk_skip_transcoder": BatchTopK,
     "jumprelu_transcoder": JumpReLU,
     "jumprelu_skip_transcoder": JumpReLU,
+    "jsae": Jsae,
 }
 """The knobs of each loss that can be trained here."""
 

@@ -90,6 +90,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
         k=parts.k,
         decoder=parts.decoder,
         decoder_bias=parts.decoder_bias,
+        encoder=parts.encoder,
         skip=parts.skip,
         restore=parts.restore,
         signed=parts.signed,

@@ -88,6 +88,8 @@ class Parts:
     k: int | None
     decoder: Tensor
     decoder_bias: Tensor
+    encoder: Tensor | None
+    """As `Sae.encoder`."""
     skip: Tensor | None
     restore: Callable[[Tensor, Tensor], Tensor] | None
     signed: bool
@@ -109,10 +111,12 @@ def read_parts(folder: Path, width: int, loss: str, device: str) -> Parts:
     described = read_described(folder, width, loss)
     weights = _weights(folder / WEIGHTS_FILE, described, width, device)
     architecture, rows, into = described["architecture"], weights["W_dec"], _normalisation(described)
+    encoder = weights["W_enc"].T if into is None and architecture != "gated" else None
     encode_block = _encoder(architecture, weights, described)
     if described.get("rescale_acts_by_decoder_norm"):
         norms = rows.norm(dim=-1)
         encode_block, rows = scaled(encode_block, norms), rows / norms.unsqueeze(-1)
+        encoder = None if encoder is None else encoder * norms.unsqueeze(-1)
     if into is not None:
         encode_block = _of_normalised(encode_block, into)
     signed, is_transcoder = architecture == "abstopk", architecture.endswith("transcoder")
@@ -120,6 +124,7 @@ def read_parts(folder: Path, width: int, loss: str, device: str) -> Parts:
         import torch
 
         encode_block, rows = signed_blocks(encode_block, width), torch.cat([rows, -rows])
+        encoder = None if encoder is None else torch.cat([encoder, -encoder])
     return Parts(
         architecture=architecture,
         d_in=described["d_in"],
@@ -127,6 +132,7 @@ def read_parts(folder: Path, width: int, loss: str, device: str) -> Parts:
         k=described["k"] if architecture in ("topk", "abstopk") else None,
         decoder=rows,
         decoder_bias=weights["b_dec"],
+        encoder=encoder,
         skip=weights.get("W_skip"),
         # sae-lens leaves a transcoder's output in the scale of the normalised input
         restore=None if into is None or is_transcoder else _restoring(described),

@@ -68,6 +68,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
         k=None if grouped else k,
         decoder=weights["W_dec"],
         decoder_bias=weights["b_dec"],
+        encoder=weights["encoder.weight"],
         skip=weights.get("W_skip"),
         provenance=FORMAT.provenance(folder, architecture=_architecture(described), k=k),
     )

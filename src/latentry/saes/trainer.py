@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from jaxtyping import Float
 from sae_lens import TrainingSAE
 from sae_lens.config import SAETrainerConfig
 from sae_lens.saes.sae import TrainStepOutput
@@ -38,11 +39,15 @@ class Trainer(SAETrainer[TrainingSAE[Any], Any]):
         output = super().step(batch)
         ended = self.n_training_samples >= self.cfg.total_training_samples
         if self.n_training_steps % self._curve_every == 0 or ended:
-            self.curve.append(_curve_point(self.n_training_steps + 1, self.n_training_samples, output))
+            self.curve.append([self.n_training_steps + 1, self.n_training_samples, *self.curve_point(output)])
         if self.n_training_samples - self._n_kept >= self._checkpoint.every and not ended:
             self._checkpoint.save(*self._state())
             self._n_kept = self.n_training_samples
         return output
+
+    def curve_point(self, output: TrainStepOutput) -> list[float]:
+        """Loss, squared error, all else of the loss, and L0 of one step."""
+        return [*losses_of(output, self.n_training_steps + 1), l0_of(output.feature_acts)]
 
     def _state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """After a step, which sae-lens counts only when it has returned."""
@@ -89,9 +94,18 @@ def _adam_state(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
     return dict(kept)
 
 
-def _curve_point(step: int, n_tokens: int, output: TrainStepOutput) -> list[float]:
+def losses_of(output: TrainStepOutput, step: int) -> list[float]:
+    """Loss, squared error, and all else of the loss.
+
+    Raises:
+        NumericsError: the loss is NaN or infinite.
+    """
     loss, mse = output.loss.item(), output.losses["mse_loss"].item()
     if not math.isfinite(loss):
         raise NumericsError(f"training: the loss is {loss} at step {step}; lower train.lr or the sparsity coefficient")
-    l0 = (output.feature_acts != 0).sum(dim=-1).float().mean().item()
-    return [step, n_tokens, loss, mse, loss - mse, l0]
+    return [loss, mse, loss - mse]
+
+
+def l0_of(latents: Float[Tensor, "token latent"]) -> float:
+    """Latents that fire at a token, on average."""
+    return (latents != 0).sum(dim=-1).float().mean().item()

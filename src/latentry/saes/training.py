@@ -65,26 +65,40 @@ def train(
         CorpusError: the contexts hold fewer tokens than one batch.
         NumericsError: an activation is NaN or infinite, or the loss became so.
     """
-    n_tokens = int(activations.kept[contexts].sum())
-    if n_tokens < recipe.batch:
-        raise CorpusError(f"training: {n_tokens} tokens to train on, one batch has {recipe.batch}; lower train.batch or take more tokens")
-    n_steps = max(1, math.floor(recipe.epochs * n_tokens / recipe.batch))
+    n_steps = steps_of(recipe, activations, contexts)
     checkpoints = [Checkpoint(path=folder / name, every=checkpoint_tokens) for name in CHECKPOINT_FILES]
     if not (folder / SAE_WEIGHTS_FILENAME).exists():
         rng = rng_for(seed, f"sae training {recipe.seed}")
-        with _torch_seeded(int(rng.integers(2**63)), device):
+        with torch_seeded(int(rng.integers(2**63)), device):
             sae = _new_sae(recipe, loss, width, activations, n_steps, metadata, device)
-            buffer = max(recipe.batch, min(recipe.shuffle_tokens, n_tokens))
-            batches = Batches(activations, contexts, rng, batch=recipe.batch, buffer=buffer)
-            curve = _fit(sae, recipe, n_steps, batches, checkpoints, device)
+            curve = _fit(sae, recipe, n_steps, batches_of(recipe, activations, contexts, rng), checkpoints, device)
         _save(sae, loss, curve, folder)
     for checkpoint in checkpoints:
         checkpoint.remove()
     return n_steps * recipe.batch
 
 
+def steps_of(recipe: Recipe, activations: Activations, contexts: Int[np.ndarray, " context"]) -> int:
+    """How many steps a training on those contexts has.
+
+    Raises:
+        CorpusError: they hold fewer tokens than one batch.
+    """
+    n_tokens = int(activations.kept[contexts].sum())
+    if n_tokens < recipe.batch:
+        raise CorpusError(f"training: {n_tokens} tokens to train on, one batch has {recipe.batch}; lower train.batch or take more tokens")
+    return max(1, math.floor(recipe.epochs * n_tokens / recipe.batch))
+
+
+def batches_of(recipe: Recipe, activations: Activations, contexts: Int[np.ndarray, " context"], rng: np.random.Generator) -> Batches:
+    """Those contexts as the recipe mixes them."""
+    n_tokens = int(activations.kept[contexts].sum())
+    buffer = max(recipe.batch, min(recipe.shuffle_tokens, n_tokens))
+    return Batches(activations, contexts, rng, batch=recipe.batch, buffer=buffer)
+
+
 @contextmanager
-def _torch_seeded(seed: int, device: str) -> Iterator[None]:
+def torch_seeded(seed: int, device: str) -> Iterator[None]:
     """sae-lens draws from torch's global generators: seed them inside, and put them back after."""
     devices = [] if device == "cpu" else [torch.device(device)]
     with torch.random.fork_rng(devices):
@@ -117,18 +131,24 @@ def _fit(
 ) -> Sequence[Sequence[float]]:
     """From the last checkpoint, or from the start; returns the loss curve."""
     moments, training = checkpoints
-    settings = _settings(recipe, n_steps, device)
-    trainer = Trainer(settings, sae, batches, checkpoint=training, curve_every=math.ceil(n_steps / (_CURVE_POINTS - 1)))
+    settings = settings_of(recipe, n_steps, device)
+    trainer = Trainer(settings, sae, batches, checkpoint=training, curve_every=curve_every(n_steps))
     found = training.load()
     if found:
         trainer.resume(*found)
     else:
-        _scale(trainer, recipe, *_moments(batches.activations, batches.contexts, moments))
+        _scale(trainer, recipe, *moments_of(batches.activations, batches.contexts, moments))
     trainer.fit()
     return trainer.curve
 
 
-def _settings(recipe: Recipe, n_steps: int, device: str) -> SAETrainerConfig:
+def curve_every(n_steps: int) -> int:
+    """Steps between two points of the loss curve."""
+    return math.ceil(n_steps / (_CURVE_POINTS - 1))
+
+
+def settings_of(recipe: Recipe, n_steps: int, device: str) -> SAETrainerConfig:
+    """What sae-lens's trainer is told."""
     return SAETrainerConfig(
         total_training_samples=n_steps * recipe.batch,
         train_batch_size_samples=recipe.batch,
@@ -148,7 +168,7 @@ def _scale(trainer: Trainer, recipe: Recipe, mean: Float[Tensor, " column"], mea
     """Bring what is read to a mean norm of sqrt(d_in), and what is rebuilt to its own; centre both."""
     sae = trainer.sae
     means = mean.split([sae.cfg.d_in, len(mean) - sae.cfg.d_in][: len(mean_norms)])
-    scales = [math.sqrt(len(part)) / norm for part, norm in zip(means, mean_norms.tolist(), strict=True)]
+    scales = scales_of(means, mean_norms)
     trainer.activation_scaler.scaling_factor = scales[0]
     if isinstance(sae, Transcoding):
         sae.written_scale.fill_(scales[1] / scales[0])
@@ -158,7 +178,12 @@ def _scale(trainer: Trainer, recipe: Recipe, mean: Float[Tensor, " column"], mea
         sae.read_mean.copy_(means[0] * scales[0])
 
 
-def _moments(
+def scales_of(means: Sequence[Float[Tensor, " column"]], mean_norms: Float[Tensor, " part"]) -> list[float]:
+    """By what each part of the rows is to be multiplied to have a mean norm of the root of its length."""
+    return [math.sqrt(len(part)) / norm for part, norm in zip(means, mean_norms.tolist(), strict=True)]
+
+
+def moments_of(
     activations: Activations, contexts: Int[np.ndarray, " context"], checkpoint: Checkpoint
 ) -> tuple[Float[Tensor, " column"], Float[Tensor, " part"]]:
     """The mean row, and the mean norm of what is read and, where there is such a part, of what is rebuilt."""
@@ -197,13 +222,18 @@ def _save(sae: TrainingSAE[Any], loss: str, curve: Sequence[Sequence[float]], fo
     text = json.dumps(described, indent=1, sort_keys=True) + "\n"
     weights = sae.state_dict()
     sae.process_state_dict_for_saving_inference(weights)
-    write_atomic(folder / CURVE_FILE, lambda path: _write_curve(path, curve))
+    write_curve(folder / CURVE_FILE, CURVE_COLUMNS, curve)
     write_atomic(folder / SAE_CFG_FILENAME, lambda path: path.write_text(text, encoding="utf-8"))
     write_atomic(folder / SAE_WEIGHTS_FILENAME, lambda path: save_file(weights, path))
 
 
-def _write_curve(path: Path, curve: Sequence[Sequence[float]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(CURVE_COLUMNS)
-        writer.writerows([step, tokens, *(f"{value:.6g}" for value in values)] for step, tokens, *values in curve)
+def write_curve(to: Path, columns: Sequence[str], curve: Sequence[Sequence[float]]) -> None:
+    """A loss curve as a CSV file whose first two columns are step and tokens."""
+
+    def write(path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows([step, tokens, *(f"{value:.6g}" for value in values)] for step, tokens, *values in curve)
+
+    write_atomic(to, write)

@@ -14,6 +14,8 @@ from latentry.plot_rows import latent_rows
 
 MAX_ROWS = 5_000
 """The page reads the whole table into the browser."""
+MAX_EDGE_BYTES = 200_000_000
+"""Of the edges of one Jacobian; larger ones stay in `data/jacobians`, which DVC shares."""
 
 
 def write_cell_files(
@@ -34,13 +36,17 @@ def write_cell_files(
     _write(folder / "figures" / "score_distribution.png", plots.to_png(plots.score_distribution(drawn)))
 
 
-def write_comparison_files(folder: Path, here: Path, lock: str) -> None:
-    """The report, the tables, the figures, and the three files that with the commit reproduce the comparison."""
+def write_comparison_files(folder: Path, here: Path, lock: str, jacobians: Sequence[str] = ()) -> None:
+    """The report, the tables, the edges of Jacobians, the figures, and the three files that with the commit reproduce the comparison."""
     from latentry import plots
 
     comparison = here / "data" / "comparison"
     for path in sorted(comparison.glob("*.parquet")):
         _copy(path, folder / "tables" / path.name)
+    for name in jacobians:
+        edges = here / "data" / "jacobians" / name / "edges.parquet"
+        if edges.is_file() and edges.stat().st_size <= MAX_EDGE_BYTES:
+            _copy(edges, folder / "jacobians" / name / edges.name)
     for name in ("report/index.html", "params.yaml", "dvc.yaml"):
         if (here / name).is_file():
             _copy(here / name, folder / name)

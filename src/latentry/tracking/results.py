@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from latentry import contracts
-from latentry.metric_kinds import METRIC_KINDS, kind_of
+from latentry.metric_kinds import ENDS, JACOBIAN_FIGURES, METRIC_KINDS, kind_of
 from latentry.plot_rows import training_rows
 from latentry.store import read_table
 from latentry.tracking import identity
@@ -35,6 +35,7 @@ _DIGITS = 4
 """The page shows every digit it is given; the Parquet files have them all."""
 _CURVE_POINTS = 300
 """At most, evenly taken: with its three numbers a curve then fits one request."""
+_SMALL_TABLES = ("saes.parquet", "cells.parquet", "jacobians.parquet", "edge_scores.parquet")
 _STATS = ("low", "high", "null", "lift", "lift_low", "lift_high", "n")
 
 
@@ -83,6 +84,10 @@ class Results:
     lock: Mapping[str, Any]
     saes: Mapping[str, Mapping[str, Any]]
     cells: Sequence[Mapping[str, Any]]
+    jacobians: Sequence[Mapping[str, Any]]
+    """How sparse each Jacobian is."""
+    edge_scores: Sequence[Mapping[str, Any]]
+    """How well the edges of each predict, by explainer."""
     latents: Callable[[], pa.Table]
     """Every latent's scores, read when the first run is made: where nothing is new they are not needed."""
     training_rows: Sequence[Mapping[str, Any]]
@@ -101,12 +106,14 @@ def read_results(here: Path) -> Results:
         ContractError: there is no complete comparison.
     """
     folder = here / "data" / "comparison"
-    tables = {name: read_table(folder, contracts.COMPARISON, name) for name in ("saes.parquet", "cells.parquet")}
+    tables = {name: read_table(folder, contracts.COMPARISON, name) for name in _SMALL_TABLES}
     return Results(
         here=here,
         lock=identity.read_lock(here),
         saes={row["sae"]: row for row in tables["saes.parquet"].to_pylist()},
         cells=tables["cells.parquet"].to_pylist(),
+        jacobians=tables["jacobians.parquet"].to_pylist(),
+        edge_scores=tables["edge_scores.parquet"].to_pylist(),
         latents=functools.cache(lambda: read_table(folder, contracts.COMPARISON, "latents.parquet", LATENT_COLUMNS)),
         training_rows=training_rows(here / "data" / "saes", tables["saes.parquet"]),
     )
@@ -213,6 +220,18 @@ def _metrics(row: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> dict
     return {name: round(float(value), _DIGITS) for name, value in found.items() if value is not None and math.isfinite(value)}
 
 
+def _jacobian_metrics(results: Results) -> dict[str, float]:
+    """`jacobian/<J>/<figure>` and `jacobian/<J>/<explainer>/<mean>`, with the ends of their intervals."""
+    found: dict[str, float | None] = {}
+    for row in results.jacobians:
+        names = [f"{name}{end}" for name in JACOBIAN_FIGURES for end in ENDS]
+        found |= {f"jacobian/{row['jacobian']}/{name}": row[name] for name in (*names, "fvu_input", "fvu_output", "n_tokens", "n_edges")}
+    for row in results.edge_scores:
+        names = [f"{name}{end}" for name in ("score", "null", "lift", "own") for end in ENDS] + ["n_score"]
+        found |= {f"jacobian/{row['jacobian']}/{row['explainer']}/edges_{name}": row[name] for name in names}
+    return {name: float(f"{value:.6g}") for name, value in found.items() if value is not None and math.isfinite(value)}
+
+
 def _curve(results: Results, sae: str) -> list[tuple[int, dict[str, float]]]:
     numbers = {"loss": "value", "mse": "mse", "l0": "l0"}
     mine = [row for row in results.training_rows if row["sae"] == sae]
@@ -250,7 +269,8 @@ def _comparison_record(results: Results, study: Study) -> RunRecord:
         identity=digest,
         params=params,
         curve=(),
-        metrics={"comparison/n_saes": n_saes, "comparison/n_missing_saes": len(missing), "comparison/n_cells": len(results.cells)},
+        metrics={"comparison/n_saes": n_saes, "comparison/n_missing_saes": len(missing), "comparison/n_cells": len(results.cells)}
+        | _jacobian_metrics(results),
         tags={
             "comparison": digest,
             "missing": ", ".join(missing) or "none",
@@ -259,5 +279,7 @@ def _comparison_record(results: Results, study: Study) -> RunRecord:
         tables=(),
         inputs={path: md5 for path, md5 in identity.out_digests(results.lock, stages).items() if path == "data/comparison"},
         costs=dict,
-        write_files=lambda folder: write_comparison_files(folder, results.here, identity.lock_without_track(results.lock)),
+        write_files=lambda folder: write_comparison_files(
+            folder, results.here, identity.lock_without_track(results.lock), [row["jacobian"] for row in results.jacobians]
+        ),
     )

@@ -211,3 +211,18 @@ def test_without_scores_of_others_the_page_does_not_speak_of_them(study):
     tables = tables_of(study)
     tables["imported.parquet"] = tables["imported.parquet"].slice(0, 0)
     assert "Scores of others" not in report_html(data=study / "data", tables=tables, settings=SETTINGS)
+
+
+def test_jacobians_stand_beside_each_other_with_intervals_and_what_their_edges_explain(page):
+    for said in ("Jacobians of MLPs", "0.0111 to 0.0135", "subject redrawn", "halves of one training", "\u22120.0081 to \u22120.0061"):
+        assert said in page.text
+    assert "1 of the 1 latents that have an explanation, of 1 that have explained inputs" in page.text
+    assert "\u22120.0456" in page.text  # an edge keeps its sign
+    assert "3 no inputs" in page.text
+
+
+def test_a_study_without_jacobians_says_nothing_of_them(study):
+    tables = {name: table.slice(0, 0) if "jacobian" in name or "edge" in name else table for name, table in tables_of(study).items()}
+    html = report_html(data=study / "data", tables=tables, settings=SETTINGS)
+    assert "Jacobian" not in html
+    assert "Explained edges" not in html
