@@ -112,7 +112,7 @@ def test_what_is_not_run_is_known_to_its_program(page):
 
 def with_help(command: Command) -> Command:
     """A sentence may name a command without what it needs: then it must be one whose help there is."""
-    return command if " -" in command.text else replace(command, text=f"{command.text} --help")
+    return command if " -" in command.text or command.text.startswith("make ") else replace(command, text=f"{command.text} --help")
 
 
 @pytest.mark.slow
