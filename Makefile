@@ -51,8 +51,8 @@ repro-parallel: $(INSTALLED) ## Run cells side by side: make repro-parallel JOBS
 	  dvc stage list --name-only $$group | xargs -P $(JOBS) -I{} dvc --wait-for-lock repro -s {} || exit 1; done
 	@dvc repro
 
-pull: $(INSTALLED) ## Fetch a colleague's results: everything but weights and activations
-	@dvc pull sae examples explain score $$(dvc stage list --name-only | grep -E '^(jacobian|edges)@') compare
+pull: $(INSTALLED) ## Fetch a colleague's results: all but models, tokens, activations and latents
+	@latentry pull
 
 ui: $(INSTALLED) ## Open the comparison in MLflow
 	@latentry ui

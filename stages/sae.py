@@ -12,7 +12,7 @@ from latentry.contracts import SAE
 from latentry.corpora.token_set import TokenSet
 from latentry.params import Params, load_params
 from latentry.registry import variant
-from latentry.runtime import device_of, run_stage, use_threads
+from latentry.runtime import device_of, memory_for, run_stage, use_threads
 from latentry.saes.base import PairInputs
 from latentry.saes.evaluation import EVALUATION_FILE, cross_entropy, evaluation_record, held_out_contexts, reconstruction
 from latentry.saes.pinned import of_entry
@@ -52,19 +52,20 @@ def main(name: str) -> None:
         if config.writes:
             point = params.subject.hookpoints[config.writes]
             metadata |= {"hook_name_out": point.module, "hf_hook_name_out": point.module, "hook_side_out": point.side}
-        n_trained = room.make(
-            config,
-            read,
-            np.flatnonzero(~held_out),
-            seed=params.seed,
-            folder=making.folder,
-            metadata=metadata | {"prepend_bos": token_set.begins_with_bos},
-            checkpoint_tokens=run.shard_contexts * read.context,
-            device=str(device),
-            **more,
-        )
+        with memory_for(f"saes.{name}.width", f"saes.{name}.train.batch"):
+            n_trained = room.make(
+                config,
+                read,
+                np.flatnonzero(~held_out),
+                seed=params.seed,
+                folder=making.folder,
+                metadata=metadata | {"prepend_bos": token_set.begins_with_bos},
+                checkpoint_tokens=run.shard_contexts * read.context,
+                device=str(device),
+                **more,
+            )
         more.clear()
-        with of_entry(name, config, making.folder):
+        with of_entry(name, config, making.folder), memory_for(f"saes.{name}.width"):
             sae = labelled(room.build(config, name, making.folder, str(device)), read)
         evaluation, encoded = np.flatnonzero(held_out), {"block": run.block_latents, "batch_tokens": run.batch_tokens}
         measured = reconstruction(sae, read, evaluation, **encoded)

@@ -27,6 +27,10 @@ class VariantConfig(BaseModel):
     """Which variant file this configures; where it may be left out, the entry's own name."""
 
 
+Width = Annotated[int, Field(ge=1, le=1 << 28)]
+"""A number of latents; no SAE has near so many as the most."""
+
+
 class SaeConfig(VariantConfig):
     """What every SAE's `Config` has."""
 

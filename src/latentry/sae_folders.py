@@ -5,6 +5,7 @@ of a SAE by its names, its gate says too.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ _AS_LONG_AS_THE_STREAM = (
 )
 """Places whose activations are as long as the subject's hidden size."""
 
+_TRAINED = 4
+"""Weights, their gradients and the two moments of Adam."""
+
 Told = tuple[str, str]
 """A SAE, and a fault in which `{sae}` stands for it."""
 
@@ -38,7 +42,9 @@ def sae_faults(params: Params, models: Path, not_checked: list[str]) -> Iterator
             not_checked.append(f"saes.{name}: its files are fetched from the hub by `dvc repro sae@{name}`, and looked at then")
         elif folder is not None and not Path(folder).is_dir():
             yield f"saes.{name}.folder: {folder} is not there; name a folder that holds the SAE's files"
-        elif folder is not None:
+        elif folder is None:
+            yield from _memory_faults(params, name, sae, models)
+        else:
             yield from _folder_faults(params, name, sae, models, shared, not_checked)
     yield from told_once(shared)
 
@@ -97,6 +103,18 @@ def _subject_faults(params: Params, sae: SaeConfig, models: Path, recorded: Mapp
         yield (
             f"reads activations of {d_in} numbers, {sae.hookpoint!r} ({place.side} of {place.name!r}) has {hidden};"
             " name the subject and the hookpoint that it was trained on"
+        )
+
+
+def _memory_faults(params: Params, name: str, sae: SaeConfig, models: Path) -> Iterator[str]:
+    """A SAE made here whose weights alone, in float32, are more than this machine's memory."""
+    width, d_in = getattr(sae, "width", 0), hidden_size(models / params.subject.model) or 1
+    needed = 2 * width * d_in * 4 * (_TRAINED if getattr(sae, "train", None) else 1)
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        yield (
+            f"saes.{name}.width: is {width:,}; with activations of {d_in} numbers it takes {needed / 1e9:,.1f} GB, this machine has"
+            f" {there / 1e9:,.1f}: lower it"
         )
 
 

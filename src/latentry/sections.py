@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from latentry.registry import ContrastConfig
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1 << 40)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Latent = Annotated[int, Field(ge=0, strict=True)]
 """A whole number; `true` is none."""
@@ -91,7 +91,7 @@ class Run(Section):
 class TokenSettings(Section):
     """How the corpus becomes rows of tokens."""
 
-    context: Annotated[int, Field(ge=8)]
+    context: Annotated[int, Field(ge=8, le=1 << 20)]
     """Tokens the subject runs together."""
     n_tokens: Count
     """Budget over all rows; met within one context."""

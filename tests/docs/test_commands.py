@@ -3,7 +3,9 @@
 What a page needs beyond the finished small example is made by its entry in `PREPARED`.
 """
 
+import json
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +44,20 @@ def own_model(project: Path) -> None:
     (project / "params.yaml").write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
 
 
-PREPARED: Mapping[str, Callable[[Path], None]] = {"docs/own-models.md": own_model}
+def others(project: Path) -> None:
+    """docs/import.md: results of others where the page has them, which are the specimens."""
+    specimens = ROOT / "tests" / "specimens"
+    shutil.copytree(specimens / "delphi-0.1.3", project / "results" / "their-run")
+    shutil.copyfile(specimens / "saebench-0.6.0.json", project / "their-sae_eval_results.json")
+    (project / "labels.csv").write_text("latent,text,author\n3,words about tax,A. Person\n", encoding="utf-8")
+    batches = project / "downloads" / "6-res-jb" / "explanations"
+    batches.mkdir(parents=True)
+    row = {"modelId": "gpt2-small", "layer": "6-res-jb", "index": "3", "description": "tax", "explanationModelName": "gpt-4o-mini"}
+    rows = [row | {"typeName": method} for method in ("oai_token-act-pair", "np_max-act")]
+    (batches / "batch-0.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+
+
+PREPARED: Mapping[str, Callable[[Path], None]] = {"docs/own-models.md": own_model, "docs/import.md": others}
 """By page: what its reader has done before, beyond the finished small example."""
 
 
@@ -112,7 +127,7 @@ def test_what_is_not_run_is_known_to_its_program(page):
 
 def with_help(command: Command) -> Command:
     """A sentence may name a command without what it needs: then it must be one whose help there is."""
-    return command if " -" in command.text else replace(command, text=f"{command.text} --help")
+    return command if " -" in command.text or command.text.startswith("make ") else replace(command, text=f"{command.text} --help")
 
 
 @pytest.mark.slow

@@ -7,8 +7,10 @@ import pytest
 import yaml
 
 from docs.pages import PAGES, ROOT, Block, blocks, name_of, prose
+from latentry.cli import commands
 from latentry.params import parse_params
 from latentry.preflight import unwritten
+from latentry.registry import kinds
 from small_params import small_params
 
 LANGUAGES = {"sh", "bash", "yaml", "python", "text", "json", "markdown"}
@@ -68,6 +70,21 @@ def anchors(text: str) -> set[str]:
     """The headings' names in links, as GitHub and the site make them."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in headings}
+
+
+@pytest.mark.parametrize(
+    ("room", "page"), [("scorers", "scorers.md"), ("explainers", "explainers.md"), ("sampling", "sampling.md"), ("saes", "saes.md")]
+)
+def test_every_kind_stands_on_the_page_of_its_room(room, page):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert [kind for kind in kinds(room) if not re.search(rf"\b{kind}\b", text)] == []
+
+
+def test_every_command_of_latentry_and_of_make_stands_on_a_page():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    asked = [f"latentry {name}" for name in commands.commands] + [f"make {target}" for target in targets if not target.startswith("bench-")]
+    assert [command for command in asked if command not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

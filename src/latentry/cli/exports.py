@@ -119,11 +119,12 @@ def bundle(out: Path | None, verify: Path | None, max_bytes: int | None, force: 
     from latentry.exchange.bundle import export_bundle
     from latentry.exchange.bundle_file import MAX_BYTES, open_bundle
     from latentry.params import load_params
+    from latentry.safe_text import harmless
 
     if verify is not None and out is None:
         found = open_bundle(verify, max_bytes or MAX_BYTES)
         click.echo(f"{verify}: all {len(found.sums):,} files, {found.n_bytes / 1e6:,.1f} MB unpacked, are as they were exported")
-        click.echo(f"SAEs {', '.join(found.about.get('saes', {}))}; commit {found.about.get('commit')}")
+        click.echo(harmless(f"SAEs {', '.join(map(str, found.about.get('saes', ())))}; commit {found.about.get('commit')}"))
         return
     if out is None or verify is not None:
         raise click.UsageError("name either --out FILE or --verify FILE")

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from latentry.exchange.verify import Verified
 
 MEND = (
-    "to mend: `dvc checkout --force FOLDER` brings back what dvc.lock names, `dvc pull --force FOLDER` fetches it,"
-    " `dvc repro` makes it anew; fetch again what came by `dvc get`"
+    "to mend: delete the folder, then `dvc pull FOLDER` fetches what was pushed of it, and `dvc repro` takes it from DVC's cache or makes it anew;"
+    " fetch again what came by `dvc get`"
 )
 
 

@@ -9,6 +9,7 @@ import json
 import lzma
 import zlib
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +21,8 @@ from latentry.store import digest_of, file_digest
 SUFFIXES = (".txt", ".md", ".jsonl", ".parquet")
 _BATCH_ROWS = 64
 """Parquet rows that are in memory at once."""
+LONGEST = 1 << 28
+"""Characters of one document, or of one line of JSON: a small packed file can unpack to any length."""
 
 
 class Config(VariantConfig):
@@ -79,7 +82,7 @@ class Files:
         suffix = _suffix(path)
         if suffix in (".txt", ".md"):
             with _open(path) as file:
-                yield Document(name=path.name, text=file.read())
+                yield self._document(None, _bounded(file.read(LONGEST + 1), path.name), path.name)
         elif suffix == ".jsonl":
             yield from self._lines(path)
         elif suffix == ".parquet":
@@ -89,13 +92,16 @@ class Files:
 
     def _lines(self, path: Path) -> Iterator[Document]:
         with _open(path) as file:
-            for number, line in enumerate(file, start=1):
+            for number in count(1):
+                line = _bounded(file.readline(LONGEST + 1), f"{path} line {number}")
+                if not line:
+                    return
                 if not line.strip():
                     continue
                 try:
                     row = json.loads(line)
                     text = row[self._config.text]
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
                     raise CorpusError(f"{path} line {number}: is no JSON object with {self._config.text!r} ({error})") from error
                 yield self._document(row.get(self._config.name), text, f"{path.name}:{number}")
 
@@ -125,6 +131,17 @@ class Files:
                 " put the whole character in its place, or take it out"
             ) from error
         return document
+
+
+def _bounded(text: str, place: str) -> str:
+    """A text that was read to its end, or at most to one character past the longest.
+
+    Raises:
+        CorpusError: it is longer than that.
+    """
+    if len(text) > LONGEST:
+        raise CorpusError(f"{place}: has more than {LONGEST:,} characters, allowed are as many in one document; divide it into several")
+    return text
 
 
 def _suffix(path: Path) -> str:

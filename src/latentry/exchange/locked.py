@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from latentry.dvc_lock import parsed_lock
 from latentry.exchange.result_files import shown
 
 LOCK = "dvc.lock"
@@ -34,14 +33,12 @@ class Locks:
         return self._outs[root].get(folder.resolve().relative_to(root).as_posix())
 
     def _read(self, path: Path) -> Mapping[str, str]:
-        try:
-            lock = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-            return dict(_folders_in(lock))
-        except (OSError, ValueError, AttributeError, KeyError, TypeError, yaml.YAMLError):
+        lock = parsed_lock(path)
+        if lock is None:
             self.unreadable.append(
                 f"{shown(path)}: cannot be read, so no folder was compared with it; `latentry check` sets aside one cut short"
             )
-            return {}
+        return dict(_folders_in(lock or {}))
 
 
 def lock_faults(folder: Path, digest: str, md5s: Mapping[str, str]) -> Iterator[str]:
@@ -70,8 +67,8 @@ def _project_of(folder: Path) -> Path | None:
     return next((parent for parent in folder.resolve().parents if (parent / LOCK).is_file()), None)
 
 
-def _folders_in(lock: Any) -> Iterator[tuple[str, str]]:
-    outs = [out for stage in (lock or {}).get("stages", {}).values() for out in stage.get("outs", ())]
+def _folders_in(lock: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    outs = [out for stage in (lock.get("stages") or {}).values() for out in stage.get("outs") or ()]
     for out in outs:
         if out.get("hash") == "md5" and str(out.get("md5")).endswith(".dir"):
             yield str(out["path"]), str(out["md5"])

@@ -17,9 +17,9 @@ CHAT_TEMPLATE = (
 class Config(VariantConfig):
     purpose: Literal["language_model", "embedding_model"]
     """A Llama-shaped causal model with a byte-level tokenizer and a chat template, or a BERT-shaped sentence encoder."""
-    d_model: Annotated[int, Field(ge=8, multiple_of=8)] = 32
+    d_model: Annotated[int, Field(ge=8, le=1 << 14, multiple_of=8)] = 32
     """Width of the residual stream: four heads of an even width."""
-    n_layers: Annotated[int, Field(ge=1)] = 4
+    n_layers: Annotated[int, Field(ge=1, le=1000)] = 4
     """Layers of the model."""
     seed: int = 0
     """Of its weights alone; the study's own seed does not enter."""

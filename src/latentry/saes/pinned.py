@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from latentry.errors import ContractError, NumericsError, ParamsError, SourceError, UnsupportedError
 from latentry.hub import snapshot
-from latentry.registry import SaeConfig
+from latentry.registry import SaeConfig, Width
 from latentry.store import digest_of, file_digest
 
 SOURCE_FILE = "source.json"
@@ -49,7 +49,7 @@ class HubFolder(BaseModel):
 class PinnedConfig(SaeConfig):
     """A SAE from elsewhere: exactly one of `folder` and `hub`."""
 
-    width: Annotated[int, Field(ge=1)]
+    width: Width
     """Number of latents, as its files have it."""
     folder: Path | None = None
     """A folder on this machine with the SAE's files; they are copied, and the copy is what is read."""

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from latentry.atomic import write_atomic
 from latentry.errors import ContractError, NumericsError
 from latentry.randomness import rng_for
-from latentry.registry import SaeConfig
+from latentry.registry import SaeConfig, Width
 from latentry.saes.base import Activations, Sae
 from latentry.saes.checkpoint import Checkpoint
 from latentry.store import file_digest
@@ -31,7 +31,7 @@ _READ_CONTEXTS = 16
 class Config(SaeConfig):
     """A random SAE of the grid; three of other seeds tell its own noise."""
 
-    width: Annotated[int, Field(ge=1)]
+    width: Width
     """Number of latents: that of the SAE beside it."""
     k: Annotated[int, Field(ge=1)]
     """Latents that fire at a token: the rounded L0 of the SAE beside it."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Int
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import SerializeAsAny, ValidationInfo, field_validator, model_validator
 
-from latentry.registry import SaeConfig
+from latentry.registry import SaeConfig, Width
 from latentry.saes import sae_lens_registry
 from latentry.saes.base import Activations, Sae
 from latentry.saes.pinned import Format, HubFolder, written_hookpoint
@@ -26,7 +26,7 @@ FORMAT = Format(name="SAELens", files=((CONFIG_FILE, WEIGHTS_FILE),), besides=(R
 class Config(SaeConfig):
     """One SAE of the grid: trained in the DAG (`train`), or from elsewhere (`folder`, `hub`, `pretrained`)."""
 
-    width: Annotated[int, Field(ge=1)]
+    width: Width
     """Number of latents in its file; a signed one (`abstopk`) has twice as many here."""
     loss: Loss
     """Training loss, and the label of the SAE in every comparison."""

@@ -6,15 +6,18 @@ where DVC has locked nothing, of the manifests. It never depends on the machine 
 
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
 
-from latentry.commits import commit_of
+from latentry.commits import commit_of, uncommitted
 from latentry.dvc_lock import parsed_lock
 from latentry.errors import ContractError
 from latentry.store import digest_of, manifest_digest
+
+_SHOWN = 5
+"""Files named of those that are not committed."""
 
 STAGES = ("sae", "latents", "examples", "explain")
 
@@ -71,7 +74,21 @@ def out_digests(lock: Mapping[str, Any], stages: Iterable[str]) -> dict[str, str
     return {out["path"]: out["md5"] for out in outs if "md5" in out}
 
 
-def source_tags(here: Path) -> dict[str, str]:
-    """Commit, whether the tree differs from it, and DVC's experiment: informative, never part of an identity."""
-    tags, experiment = commit_of(here), os.environ.get("DVC_EXP_NAME")
+def source_tags(here: Path, lock: Mapping[str, Any]) -> dict[str, str]:
+    """Commit, whether the tree and what the results were made from differ from it, and DVC's experiment: informative, never part of an
+    identity.
+    """
+    commit, experiment, read = commit_of(here), os.environ.get("DVC_EXP_NAME"), _read_from_git(lock)
+    beyond = [path for path in read if path.startswith(("/", ".."))]
+    changed = [*beyond, *uncommitted(here, [path for path in read if path not in beyond])]
+    said = f"not committed: {', '.join(changed[:_SHOWN])}{', ...' if len(changed) > _SHOWN else ''}" if changed else "committed"
+    tags = {**commit, "code": said if commit["commit"] != "unknown" else "unknown"}
     return {**tags, "dvc.experiment": experiment} if experiment else tags
+
+
+def _read_from_git(lock: Mapping[str, Any]) -> list[str]:
+    """What the locked stages read and no stage writes: code and texts, which a commit has to hold for a result to be made again."""
+    stages = lock.get("stages", {}).values()
+    written = [PurePosixPath(out["path"]) for stage in stages for out in stage.get("outs", ())]
+    read = {PurePosixPath(dep["path"]) for stage in stages for dep in stage.get("deps", ())}
+    return sorted(str(path) for path in read if not any(path in (out, *out.parents) or out in path.parents for out in written))

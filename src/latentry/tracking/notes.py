@@ -39,7 +39,8 @@ def comparison_note(saes: Sequence[str], missing: Sequence[str]) -> str:
         *([f"**Missing**, never made or failed: {', '.join(missing)}."] if missing else []),
         "The report is `report/index.html`, the tables are under `tables/`. Its links to single latents work in the project's own folder"
         " `report/`, whose `latents.html` lists and searches all of them.",
-        "To make all of it again: the commit in the tags, with `params.yaml`, `dvc.yaml` and `dvc.lock` from here.",
+        "To make all of it again: the commit in the tags, with `params.yaml`, `dvc.yaml` and `dvc.lock` from here. The tag `code` says whether"
+        " that commit holds all the code.",
     ]
     return "\n\n".join(lines)
 

@@ -125,7 +125,7 @@ def _publish_all(
         client = MlflowClient(tracking_uri=uri)
         experiment_id = _experiment(client, experiment, artifact_location(root, uri))
         progress.link = ui_link(uri, experiment_id, saved_view.VIEW, port)
-        tags = identity.source_tags(results.here)
+        tags = identity.source_tags(results.here, results.lock)
         runs = _runs(client, experiment_id)
         for record in records:
             new = _upsert(client, experiment_id, record, tags, runs)
@@ -189,7 +189,7 @@ def _refresh(client: "MlflowClient", run: Any, record: RunRecord, source: Mappin
 
     wanted = {"superseded": "false", "comparison": record.tags["comparison"]}
     if source["dirty"] == "false":
-        wanted |= {name: source[name] for name in ("commit", "dirty")}
+        wanted |= {name: source[name] for name in ("commit", "dirty", "code")}
     changed = [RunTag(name, value) for name, value in wanted.items() if run.data.tags.get(name) != value]
     if changed:
         client.log_batch(run.info.run_id, tags=changed)

