@@ -413,21 +413,22 @@ def _comparison(data: Path, saes: list[dict[str, Any]], latents: list[dict[str, 
     tables["deciles.parquet"] = [_decile(cell, decile) for cell in cells if cell["headline"] for decile in range(1, 11)]
     tables["judges.parquet"] = []
     tables["imported.parquet"] = [_imported(names[0])]
-    tables |= _jacobian_tables(names)
+    driven = next(row["latent"] for row in latents if row["sae"] == names[1])
+    tables |= _jacobian_tables(names, driven)
     inputs = tuple(data / "saes" / name for name in names)
     _folder(data / "comparison", contracts.COMPARISON, "compare", tables, {}, None, inputs)
     edge = {"out": 3, "in": 7, "mean": -0.0456, "mean_abs": 0.05, "count": 120}
     _folder(data / "jacobians" / "jsae", contracts.JACOBIAN, "jacobian@jsae", {"edges.parquet": [edge], "contexts.parquet": []}, {})
 
 
-def _jacobian_tables(names: list[str]) -> dict[str, list[dict[str, Any]]]:
+def _jacobian_tables(names: list[str], driven: int) -> dict[str, list[dict[str, Any]]]:
     """Two Jacobians between the first two SAEs; the explanation of an input is hostile."""
     figures = {f"{name}{end}": value for name in JACOBIAN_FIGURES for end, value in (("", 0.0123), ("_low", 0.0111), ("_high", 0.0135))}
     row = {"input": names[0], "output": names[1], "module": "model.layers.1.mlp", "n_tokens": 16000, "n_edges": 90000, **figures}
     row |= {f"{name}_{side}": value for side in ("input", "output") for name, value in (("width", 1024), ("l0", 32.0), ("fvu", 0.25))}
     means = {f"{name}{end}": 0.5 for name in ("score", "null", "lift", "own", "own_lead") for end in ("", "_low", "_high")}
     means |= {f"n_{name}": 6 for name in ("score", "null", "lift", "own", "own_lead")}
-    edge = {"jacobian": "jsae", "explainer": "lexical", "latent": 3, "text": "ships", "rank": 0, "input": 7, "input_text": HOSTILE}
+    edge = {"jacobian": "jsae", "explainer": "lexical", "latent": driven, "text": "ships", "rank": 0, "input": 7, "input_text": HOSTILE}
     edge |= {"mean": -0.0456, "mean_abs": 0.05, "count": 120, "weight": 1.0}
     pair = {"jacobian_a": "jsae", "jacobian_b": "separate", "difference": -0.0071, "low": -0.0081, "high": -0.0061, "unlike": []}
     return {

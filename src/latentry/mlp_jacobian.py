@@ -1,7 +1,7 @@
 """The Jacobian of an MLP between two SAEs: what one unit of a latent of its input does to a latent of its output (Farnik et al., ICML 2025).
 
 Of the latents active at a token only, k x k numbers each, with the MLP at the true x. Which latents are active is held, as TopK and ReLU
-hold it nearly everywhere. Memory does not grow with the width: nothing has more than `HELD` numbers that is not as large as what is given.
+hold it nearly everywhere. Memory does not grow with the width, but for the gradients of decoder and encoder.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding, embedding_bag, linear
 
-HELD = 2**26
-"""Numbers in one array of intermediate results; tokens are taken in blocks by it."""
+LATENTS = 4096
+"""Latents that are in the MLP's hidden layer at once: arrays of so many rows there are the largest, about as large as the MLP's weights."""
 
 _CACHED = 2**22
 """Numbers in one array of the products of single tokens, which are then multiplied while the processor's cache still has them."""
@@ -92,7 +92,7 @@ def jacobian(
     """
     found = [x.new_empty(0, outputs.shape[1], inputs.shape[1])]
     with torch.no_grad():
-        for tokens in _blocks(mlp, inputs, outputs):
+        for tokens in _blocks(inputs, outputs):
             hidden = _Hidden.of(mlp, x[tokens], inputs[tokens], outputs[tokens], decoder, encoder)
             found += [torch.bmm(read, written.mT) for _, written, read in hidden.cached()]
     return torch.cat(found)
@@ -186,7 +186,7 @@ class _Loss(torch.autograd.Function):
         ctx: Any, decoder: Tensor, encoder: Tensor, mlp: Mlp, x: Tensor, inputs: Tensor, outputs: Tensor, weights: Tensor
     ) -> Tensor:
         total, by_decoder, by_encoder = x.new_zeros(()), torch.zeros_like(decoder), torch.zeros_like(encoder)
-        for tokens in _blocks(mlp, inputs, outputs):
+        for tokens in _blocks(inputs, outputs):
             hidden = _Hidden.of(mlp, x[tokens], inputs[tokens], outputs[tokens], decoder, encoder)
             total += _add_block(mlp, hidden, weights[tokens], by_decoder, by_encoder)
         ctx.save_for_backward(by_decoder, by_encoder)
@@ -210,8 +210,7 @@ def _add_block(mlp: Mlp, hidden: _Hidden, weights: Tensor, by_decoder: Tensor, b
         _add_by_latent(by_reads, hidden.outputs[tokens], torch.bmm(by_found, written))
         by_written = torch.bmm(by_found.mT, read, out=written)
         if by_gates is not None and hidden.gate_slopes is not None:
-            torch.mul(by_written, hidden.gate_slopes[tokens].unsqueeze(1), out=read)
-            _add_by_latent(by_gates, hidden.inputs[tokens], read)
+            _add_by_latent(by_gates, hidden.inputs[tokens], by_written * hidden.gate_slopes[tokens].unsqueeze(1))
         _add_by_latent(by_ups, hidden.inputs[tokens], by_written.mul_(hidden.up_slopes[tokens].unsqueeze(1)))
     by_directions = by_ups @ mlp.up if by_gates is None or mlp.gate is None else by_ups @ mlp.up + by_gates @ mlp.gate
     by_decoder.index_add_(0, hidden.input_latents, by_directions)
@@ -228,10 +227,16 @@ def _add_by_latent(
     rows[latents] += embedding_bag(order, further.flatten(0, 1), counts.cumsum(0) - counts, mode="sum")
 
 
-def _blocks(mlp: Mlp, inputs: Tensor, outputs: Tensor) -> Iterator[slice]:
-    """Tokens whose latents, were they all different, have `HELD` numbers in the hidden layer."""
-    n = max(inputs.shape[1], outputs.shape[1]) * mlp.up.shape[0]
-    return _slices(len(inputs), max(1, HELD // max(1, n)))
+def _blocks(inputs: Tensor, outputs: Tensor) -> Iterator[slice]:
+    """Ranges of tokens at which no more than `LATENTS` latents of either side are active, or of one token."""
+    waiting = [*_slices(len(inputs), LATENTS)][::-1]
+    while waiting:
+        tokens = waiting.pop()
+        middle = (tokens.start + tokens.stop) // 2
+        if middle == tokens.start or max(len(latents[tokens].unique()) for latents in (inputs, outputs)) <= LATENTS:
+            yield tokens
+        else:
+            waiting += [slice(middle, tokens.stop), slice(tokens.start, middle)]
 
 
 def _slices(n: int, size: int) -> Iterator[slice]:

@@ -113,12 +113,30 @@ def _hookpoint_faults(params: Params, models: Path, not_checked: list[str]) -> I
     if not (folder / "manifest.json").is_file():
         not_checked.append(f"subject.hookpoints: the modules of {params.subject.model!r} are known after `dvc repro models`")
         return
-    from latentry.subjects.causal_lm import check_hookpoints, hookpoints_of, module_names
+    from latentry.subjects.causal_lm import check_hookpoints, hookpoints_of, modules_without_weights
 
+    modules = modules_without_weights(folder)
     try:
-        check_hookpoints(hookpoints_of(params.subject.hookpoints), module_names(folder))
+        check_hookpoints(hookpoints_of(params.subject.hookpoints), list(modules))
     except LatentryError as error:
         yield from re.split(r"; (?=subject\.)", str(error))
+    yield from _mlp_faults(params, modules)
+
+
+def _mlp_faults(params: Params, modules: Mapping[str, Any]) -> Iterator[str]:
+    """Modules that a Jacobian is wanted of, or a pair is trained on, and that are no MLPs that are understood."""
+    from latentry.subjects.mlp import projections_of
+
+    asked = {f"jacobians.{name}.output": params.saes[one.output].hookpoint for name, one in params.jacobians.items()}
+    asked |= {f"saes.{name}": sae.pair[1] for name, sae in params.saes.items() if sae.pair}
+    for path, point in asked.items():
+        module = params.subject.hookpoints[point].module
+        if module in modules and projections_of(modules[module]) is None:
+            made_of = ", ".join(name for name, _ in modules[module].named_children()) or "nothing"
+            yield (
+                f"{path}: hookpoint {point!r} is the output of {module}, a {type(modules[module]).__name__} of {made_of}, which is not"
+                " understood as an MLP; name the output of one, such as `model.layers.3.mlp`"
+            )
 
 
 def _held_out_faults(params: Params) -> Iterator[str]:

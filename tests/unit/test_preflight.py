@@ -63,6 +63,21 @@ def test_a_hookpoint_that_does_not_exist_is_answered_with_the_nearest_and_all_ar
     assert faults[1].startswith("subject.hookpoints.b.module: 'model.layers.7'")
 
 
+@pytest.mark.parametrize(("module", "is_mlp"), [("model.layers.1.mlp", True), ("model.layers.1.self_attn", False)])
+def test_a_jacobian_of_what_is_no_mlp_is_told_with_what_it_is_made_of(module, is_mlp):
+    made()
+    trained = {"kind": "sae_lens", "width": 64, "loss": "topk", "train": {"epochs": 1, "k": 4}}
+    faults = found(
+        subject__hookpoints={"read": {"module": module, "side": "input"}, "written": {"module": module}},
+        saes={name: {**trained, "hookpoint": name} for name in ("read", "written")},
+        jacobians={"one": {"input": "read", "output": "written", "scorer": "embedding"}},
+    ).faults
+    assert len(faults) == (0 if is_mlp else 1)
+    if faults:
+        assert faults[0].startswith("jacobians.one.output: hookpoint 'written' is the output of model.layers.1.self_attn, a ")
+        assert "q_proj" in faults[0]
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [("a.txt", b""), ("a.txt", b" \n\t"), ("a.jsonl", b""), ("a.jsonl", b'{"text": ""}\n'), ("a.txt.gz", gzip.compress(b""))],

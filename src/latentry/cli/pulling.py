@@ -6,9 +6,12 @@ from pathlib import Path
 import click
 
 from latentry.errors import ContractError, SourceError
+from latentry.params import load_params
 
 SHARED = ("sae", "examples", "explain", "score", "compare")
 """The stages whose outputs a reader needs; models, tokens, activations and latents are large, and are made again from these."""
+WITH_JACOBIANS = ("jacobian", "edges")
+"""And these, where params name Jacobians: DVC knows no stage of a section without entries."""
 
 
 @click.command()
@@ -17,7 +20,8 @@ def pull(remote: str | None) -> None:
     """Fetch a colleague's results: all but models, tokens, activations and latents."""
     from latentry.exchange.verify import remove_empty_folders, version_faults
 
-    done = subprocess.run(["dvc", "pull", *(["--remote", remote] if remote else []), *SHARED], check=False)
+    stages = [*SHARED, *(WITH_JACOBIANS if load_params().jacobians else ())]
+    done = subprocess.run(["dvc", "pull", *(["--remote", remote] if remote else []), *stages], check=False)
     remove_empty_folders(Path("data"))
     if done.returncode:
         raise SourceError(f"pull: {_reason(remote)}")

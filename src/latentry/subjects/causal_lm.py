@@ -181,12 +181,17 @@ def load_subject(folder: Path, hookpoints: Sequence[Hookpoint], *, dtype: str, d
 
 
 def module_names(folder: Path) -> list[str]:
-    """The modules of a model by name, from its configuration alone, without its weights."""
+    """The modules of a model by name."""
+    return list(modules_without_weights(folder))
+
+
+def modules_without_weights(folder: Path) -> dict[str, nn.Module]:
+    """The modules of a model by name, made from its configuration alone."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
-    return [name for name, _ in model.named_modules()]
+    return dict(model.named_modules())
 
 
 def check_hookpoints(hookpoints: Sequence[Hookpoint], modules: Sequence[str]) -> None:

@@ -142,6 +142,7 @@ def test_details_stand_at_the_place_of_their_row_and_show_every_text_unchanged(s
     assert set(shown) <= {text for sae in ("topk-1k", "topk-2k", "jumprelu-1k", "jumprelu-2k") for text in _texts(study, sae)}
     assert all(row is not None for one in details for row, _ in one["similar"])
     assert [match for one in details for match in one["matches"]] == [["topk-2k", 5, 0.91]]
+    assert [read for one in details for read in one["inputs"]] == [["jsae", "lexical", "topk-1k", 7, -0.0456, HOSTILE]]
 
 
 def _texts(study, sae):

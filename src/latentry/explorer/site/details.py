@@ -25,12 +25,14 @@ _COLUMNS = ("latent", "split", "kind", "contrast", "source", "supplier", "rank",
 _ROWS_AT_ONCE = 8192
 
 
-def row_details(data: Path, part: SaeRows, matches: pa.Table | None) -> Iterator[dict[str, Any]]:
-    """Everything of each row of one SAE, in order; `matches` is the comparison's table of latents that other SAEs have too."""
-    described, matched = Described(data / "latents" / part.sae), matches_of(matches, part.sae)
+def row_details(data: Path, part: SaeRows, tables: Mapping[str, pa.Table]) -> Iterator[dict[str, Any]]:
+    """Everything of each row of one SAE, in order; of the comparison's tables those of latents that other SAEs have too and of
+    explained edges, where they are given."""
+    described, matched = Described(data / "latents" / part.sae), matches_of(tables.get("matches.parquet"), part.sae)
+    inputs = inputs_of(tables, part.sae)
     for place, examples in _in_order(part, examples_by_latent(data / "examples" / part.sae)):
         latent = part.latents[place]["latent"]
-        found = {**described.of(latent), **shown_examples(examples), "matches": matched.get(latent, [])}
+        found = {**described.of(latent), **shown_examples(examples), "matches": matched.get(latent, []), "inputs": inputs.get(latent, [])}
         yield {**_asked(part, place), **found}
 
 
@@ -149,3 +151,17 @@ def matches_of(matches: pa.Table | None, sae: str) -> dict[int, list[list[Any]]]
             entry = [row[f"sae_{other}"], row[f"latent_{other}"], round(row["cosine"], 3)]
             found.setdefault(row[f"latent_{mine}"], []).append(entry)
     return {latent: sorted(entries, key=lambda entry: -entry[2]) for latent, entries in found.items()}
+
+
+def inputs_of(tables: Mapping[str, pa.Table], sae: str) -> dict[int, list[list[Any]]]:
+    """What acts on the latents of a SAE of an MLP's output: by latent, [[Jacobian, explainer, SAE, latent, mean J, explanation]], the
+    strongest first."""
+    found: dict[int, list[list[Any]]] = {}
+    if "jacobians.parquet" not in tables:
+        return found
+    around = {row["jacobian"]: row["input"] for row in tables["jacobians.parquet"].to_pylist() if row["output"] == sae}
+    mine = tables["explained_edges.parquet"].filter(pc.field("jacobian").isin(pa.array(list(around), pa.string())))
+    for row in mine.to_pylist():
+        entry = [row["jacobian"], row["explainer"], around[row["jacobian"]], row["input"], round(row["mean"], 4), row["input_text"]]
+        found.setdefault(row["latent"], []).append(entry)
+    return found

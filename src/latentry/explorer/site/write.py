@@ -69,7 +69,7 @@ def write_site(
     figures = {row["sae"]: row for row in tables["saes.parquet"].to_pylist()}
     there = [sae for sae in names.saes if (data / "examples" / sae / "manifest.json").is_file()]
     parts = [sae_rows(data, sae, names.explainers, names.scorers, tables["latents.parquet"]) for sae in there]
-    details = _details(data, parts, tables.get("matches.parquet"), _similar(parts, embedded))
+    details = _details(data, parts, tables, _similar(parts, embedded))
     write_pages(out, names, parts, [_about(data, sae, figures[sae]) for sae in there], details, settings)
     return sum(len(part.latents) for part in parts)
 
@@ -210,9 +210,9 @@ def _similar(parts: Sequence[SaeRows], embedded: Callable[[Sequence[str]], Vecto
 
 
 def _details(
-    data: Path, parts: Sequence[SaeRows], matches: pa.Table | None, similar: Mapping[int, Sequence[tuple[int, float]]]
+    data: Path, parts: Sequence[SaeRows], tables: Mapping[str, pa.Table], similar: Mapping[int, Sequence[tuple[int, float]]]
 ) -> Iterator[dict[str, Any]]:
     """Everything of each row, with its similar rows by number."""
     for part, first in zip(parts, _firsts(parts), strict=True):
-        for place, found in enumerate(row_details(data, part, matches)):
+        for place, found in enumerate(row_details(data, part, tables)):
             yield {**found, "similar": [[other, value] for other, value in similar.get(first + place, ())]}

@@ -199,7 +199,7 @@ async function showLatent(name) {
   $("latent").replaceChildren(
     make("h2", {tabindex: "-1"}, `${sae.name}, latent ${one.label}`), facts(one, listing, sae), explanations(one), tokens("Fires at", one.fires_at?.map(([text, share]) => [text, percent(share)])),
     make("div", {class: "columns"}, tokens("Promotes", one.promotes?.map((text) => [text])) ?? "", tokens("Suppresses", one.suppresses?.map((text) => [text])) ?? ""),
-    histogram(one) ?? "", examples(one), make("div", {class: "columns"}, similar(near) ?? "", matches(one) ?? ""), provenance(one, sae));
+    histogram(one) ?? "", examples(one), make("div", {class: "columns"}, similar(near) ?? "", matches(one) ?? ""), inputs(one) ?? "", provenance(one, sae));
   $("list").hidden = true;
   $("latent").hidden = false;
   tell("");
@@ -273,6 +273,12 @@ function matches(one) {
   if (!one.matches.length) return null;
   const entry = ([sae, latent, cosine]) => make("li", {}, make("small", {}, `${shownNumber(cosine)} `), make("a", {href: `#${new URLSearchParams({...kept(), latent: `${sae}/${latent}`})}`}, `${sae} ${latent}`));
   return make("section", {}, make("h3", {}, "The same direction in other SAEs (decoder cosine)"), make("ul", {class: "plain"}, ...one.matches.map(entry)));
+}
+
+function inputs(one) {
+  if (!one.inputs.length) return null;
+  const entry = ([jacobian, explainer, sae, latent, mean, text]) => make("li", {}, make("small", {}, `${mean > 0 ? "+" : ""}${mean} ${jacobian}, ${explainer} `), make("a", {href: `#${new URLSearchParams({...kept(), latent: `${sae}/${latent}`})}`}, `${sae} ${latent}`), " ", said(text));
+  return make("section", {}, make("h3", {}, "Its strongest inputs that are explained (mean J)"), make("ul", {class: "plain"}, ...one.inputs.map(entry)));
 }
 
 function provenance(one, sae) {
