@@ -1,5 +1,6 @@
 """Texts that would do something where they are shown, if anything obeyed them."""
 
+import hashlib
 import itertools
 import json
 from collections.abc import Iterator
@@ -36,14 +37,15 @@ def poison(data: Path) -> None:
             if pa.types.is_string(kind) or (pa.types.is_list(kind) and pa.types.is_string(kind.value_type)):
                 table = table.set_column(table.column_names.index(name), table.schema.field(name), pa.array(values, kind))
         pq.write_table(table, path)
-        _tell_size(path)
+        _tell(path)
 
 
-def _tell_size(path: Path) -> None:
-    """The manifest beside it knows how long its file is."""
+def _tell(path: Path) -> None:
+    """The manifest beside it knows how long its file is, and what is in it."""
     manifest = path.with_name("manifest.json")
     told = json.loads(manifest.read_text())
     told["sizes"][path.name] = path.stat().st_size
+    told["files"][path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
     manifest.write_text(json.dumps(told))
 
 

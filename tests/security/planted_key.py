@@ -51,7 +51,7 @@ def watched_command_lines() -> Iterator[list[str]]:
     found, ended = list[str](), threading.Event()
 
     def watch() -> None:
-        while not ended.wait(0.05):
+        while not ended.wait(0.3):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
                     line = path.read_bytes()

@@ -13,7 +13,7 @@ from loopback import Answer, completion, failure, loopback
 from pipeline.tiny import environment, lay_out
 from security.planted_key import KEY, contents, forms, holds_key, watched_command_lines
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 VARIABLE = "JUDGE_SECRET"
 ECHO = f"Authorization: Bearer {KEY}; {quote(KEY, safe='')}; {base64.b64encode(f'user:{KEY}'.encode()).decode()}"
 HEADERS = {"X-Echo": KEY, "Retry-After": KEY.replace("'", ""), "Set-Cookie": quote(KEY)}
