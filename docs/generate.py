@@ -36,9 +36,11 @@ def rooms_table() -> Iterator[str]:
 
 
 def _first_line(module: str) -> str:
+    """Of the file's docstring; of a room whose `__init__.py` has none, its `base.py`'s."""
     place = ROOT / "src" / Path(*module.split("."))
-    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0].replace("|", "\\|")
+    files = [place / "__init__.py", place / "base.py"] if place.is_dir() else [place.with_suffix(".py")]
+    texts = [ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "" for file in files if file.is_file()]
+    return next(filter(None, texts), "").partition("\n")[0].replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ class Loopback(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, rule: Callable[[str, int], Answer]) -> None:
-        """The rule gets the last message's text and how often it was asked before."""
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, rule: Callable[[str, int], Answer], port: int = 0) -> None:
+        """The rule gets the last message's text and how often it was asked before. Port 0: one that is free."""
+        super().__init__(("127.0.0.1", port), _Handler)
         self.rule = rule
         self.prompt_tokens: Callable[[Mapping[str, Any]], int] | None = None
         """Counts the tokens of a request's body, where the usage told is to be true."""

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from latentry.dvc_lock import parsed_lock
 from latentry.errors import ContractError, LatentryError, ParamsError

@@ -3,23 +3,21 @@
 What a page needs beyond the finished small example is made by its entry in `PREPARED`.
 """
 
-import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from docs.commands import NOT_HERE, PLACEHOLDER, RUN, Command, everything, mentioned, of_blocks, of_tables
-from docs.example_project import shell_environment, small_example
-from docs.pages import PAGES, ROOT, blocks, name_of
+from docs.example_project import shell_environment
+from docs.pages import PAGES, name_of
 from docs.parsing import fault_of
+from docs.readers import another_repository, others, own_model
 
-FILLED: Mapping[str, str] = {"https://mlflow.example.org": "sqlite:///elsewhere.db"}
+FILLED: Mapping[str, str] = {"https://mlflow.example.org": "sqlite:///elsewhere.db", "https://git.example.org/them/study": "../them"}
 """What stands on the pages for something of the reader's, and what is there in the tests."""
 AFTER: Mapping[str, str] = {"dvc queue start": "while dvc queue status | grep -Eq ' (Queued|Running) '; do sleep 3; done"}
 """What a reader waits for after a command that goes on in the background."""
@@ -27,37 +25,11 @@ NO_COMMANDS = {"latentry needs Python 3.11 or newer"}
 """A sentence that begins with a program's name."""
 
 
-def own_model(project: Path) -> None:
-    """docs/own-models.md: its whole params.yaml, with a model, texts and a SAE of the project's for those it names."""
-    whole = next(block.text for block in blocks("yaml", pages=(ROOT / "docs" / "own-models.md",)) if block.text.startswith("seed:"))
-    tree = yaml.safe_load(whole)
-    small = small_example()
-    tree["models"]["my-model"]["sources"] = [{"kind": "folder", "path": str(project / "data" / "models" / "smollm2")}]
-    tree["models"]["minilm"] = small["models"]["minilm"]
-    tree["subject"] |= {"dtype": "float32", "hookpoints": {"resid-6": {"module": "model.layers.1"}}}
-    tree["saes"]["mine"] |= {"folder": str(project / "data" / "saes" / "topk-2k"), "width": 160}
-    tree["saes"]["chance"] |= {"width": 160, "k": 4}
-    tree["corpus"]["path"] = "corpus/sotu-and-moby-dick.jsonl.xz"
-    tree |= {"tokens": small["tokens"], "gate": small["gate"], "run": small["run"], "activations": {"dtype": "float32"}}
-    tree["examples"] |= {"n_latents": 4, "min_examples": 20, "explain": {"n": 8, "n_contrast": 8}}
-    tree["examples"]["held_out"] = {"n_activating": 10, "n_contrast": 10}
-    (project / "params.yaml").write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
-
-
-def others(project: Path) -> None:
-    """docs/import.md: results of others where the page has them, which are the specimens."""
-    specimens = ROOT / "tests" / "specimens"
-    shutil.copytree(specimens / "delphi-0.1.3", project / "results" / "their-run")
-    shutil.copyfile(specimens / "saebench-0.6.0.json", project / "their-sae_eval_results.json")
-    (project / "labels.csv").write_text("latent,text,author\n3,words about tax,A. Person\n", encoding="utf-8")
-    batches = project / "downloads" / "6-res-jb" / "explanations"
-    batches.mkdir(parents=True)
-    row = {"modelId": "gpt2-small", "layer": "6-res-jb", "index": "3", "description": "tax", "explanationModelName": "gpt-4o-mini"}
-    rows = [row | {"typeName": method} for method in ("oai_token-act-pair", "np_max-act")]
-    (batches / "batch-0.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-
-
-PREPARED: Mapping[str, Callable[[Path], None]] = {"docs/own-models.md": own_model, "docs/import.md": others}
+PREPARED: Mapping[str, Callable[[Path], None]] = {
+    "docs/own-models.md": own_model,
+    "docs/import.md": others,
+    "docs/sharing.md": another_repository,
+}
 """By page: what its reader has done before, beyond the finished small example."""
 
 

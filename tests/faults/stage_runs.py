@@ -29,9 +29,8 @@ class Ended:
 
     @property
     def error(self) -> str:
-        """The line in which it says what is wrong; empty where it says nothing."""
-        lines = self.said.splitlines()
-        return "\n".join(lines[next((n for n, line in enumerate(lines) if line.startswith("error: ")), len(lines)) :])
+        """What it says from the word on that says that something is wrong; empty where it does not."""
+        return self.said[self.said.find("error: ") :] if "error: " in self.said else ""
 
 
 class StageRuns:

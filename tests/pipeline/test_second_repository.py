@@ -21,7 +21,7 @@ def params_of(second):
     judge = {"format": "folder", "sources": [{"kind": "random", "purpose": "language_model", "seed": 2}]}
     tiny = {key: params["saes"]["tiny"][key] for key in ("kind", "hookpoint", "width", "loss")}
     digest = hashlib.sha256((second / FILE).read_bytes()).hexdigest()
-    theirs = {"kind": "fixed", "path": FILE, "sha256": digest, "sae": "tiny", "explainer": "default"}
+    theirs = {"kind": "fixed", "path": FILE, "sha256": digest, "sae": "tiny", "explainer": "lexical"}
     changed = {
         "models": {"subject": params["models"]["subject"], "judge": judge},
         "saes": {"tiny": {**tiny, "folder": "theirs/sae"}},
@@ -60,7 +60,7 @@ def rows(folder, name, **wanted):
 
 
 def test_their_texts_are_taken_as_they_are(first, second):
-    theirs = {row["latent"]: row["text"] for row in rows(first, "explanations/tiny/explanations.parquet", explainer="default", status="ok")}
+    theirs = {row["latent"]: row["text"] for row in rows(first, "explanations/tiny/explanations.parquet", explainer="lexical", status="ok")}
     ours = {row["latent"]: row["text"] for row in rows(second, "explanations/tiny/explanations.parquet", status="ok")}
     assert theirs
     assert ours == {latent: " ".join(text.split()) for latent, text in theirs.items()}
@@ -71,7 +71,7 @@ def test_another_judge_reads_the_same_windows(first, second):
         found = rows(folder, "scores/tiny/detection/judgments.parquet", explainer=explainer, null=False)
         return {(row["latent"], row["example_id"]): row["confidence"] for row in found}
 
-    theirs, ours = judged(first, "default"), judged(second, "theirs")
+    theirs, ours = judged(first, "lexical"), judged(second, "theirs")
     assert theirs.keys() == ours.keys()
     assert theirs != ours
     assert rows(first, "examples/tiny/latents.parquet") == rows(second, "examples/tiny/latents.parquet")

@@ -14,6 +14,7 @@ from latentry.cli.verification import verify
 from latentry.errors import ParamsError
 from latentry.params import load_params
 from latentry.runtime import run_stage
+from latentry.safe_text import harmless
 from latentry.store import project_root
 
 
@@ -36,7 +37,7 @@ def check() -> None:
     params = load_params()
     found = preflight.check(params)
     for unknown in found.not_checked:
-        click.echo(f"not checked yet: {unknown}")
+        click.echo(f"not checked yet: {harmless(unknown)}")
     if faults := (*preflight.unwritten(params), *found.faults):
         raise ParamsError("params.yaml", faults)
     cells = len(params.saes) * (4 + len(params.scorers)) + len(params.models) + 2 * len(params.jacobians) + 4
@@ -101,9 +102,12 @@ def track() -> None:
 
 @commands.command()
 @click.argument("sae")
-@click.argument("latent", type=click.IntRange(min=0))
-def show(sae: str, latent: int) -> None:
-    """Look at one latent of a SAE: statistics, explanations and scores, examples by decile with marks, contrasts."""
+@click.argument("latent")
+def show(sae: str, latent: str) -> None:
+    """Look at one latent of a SAE: statistics, explanations and scores, examples by decile with marks, contrasts.
+
+    LATENT is its number; of a signed SAE also the number of its direction with its sign, such as 22+ or 22-.
+    """
     from latentry.explorer.show import latent_page
 
     for line in latent_page(Path("data"), sae, latent):

@@ -16,6 +16,7 @@ from latentry.exchange import labels
 from latentry.exchange.provenance import asked_by
 from latentry.metric_kinds import chance_of
 from latentry.params import Params
+from latentry.records import Status
 from latentry.store import read_table
 
 DEFAULT_TABLE = "explanations"
@@ -122,14 +123,13 @@ def _sae_table(data: Path, told: Mapping[str, Any]) -> str:
 
 
 def _explainer_table(data: Path, params: Params) -> str:
+    statuses = {sae: labels.explanations(data, sae).select(["explainer", "status"]).to_pylist() for sae in params.saes}
     rows = []
     for name, entry in params.explainers.items():
         asked = ", ".join(asked_by(params, entry).values()) or "no model"
-        for sae in params.saes:
-            table = labels.explanations(data, sae)
-            mine = table.filter(pc.field("explainer") == name)
-            n_ok = mine.filter(pc.field("status") == "ok").num_rows
-            rows.append((name, entry.kind, asked, sae, f"{n_ok:,} of {mine.num_rows:,}"))
+        for sae, explained in statuses.items():
+            mine = [row["status"] for row in explained if row["explainer"] == name]
+            rows.append((name, entry.kind, asked, sae, f"{mine.count(Status.OK.value):,} of {len(mine):,}"))
     return _table(("explainer", "kind", "asks", "SAE", "explained"), rows)
 
 

@@ -125,10 +125,11 @@ def _files(source: Source) -> dict[str, Any]:
 def summary(taken: Taken, told: Mapping[str, Any]) -> Iterator[str]:
     """What a person is told: counts, and the first of what was left out."""
     known = "whose width params do not say" if taken.width is None else f"of {taken.width:,} latents"
-    yield f"{told['format']}: {told['source']['n_files']:,} files, {taken.n_rows:,} rows; {len(taken.texts):,} taken for SAE {told['sae']!r} {known}"
+    read = f"{_n(taken.n_rows, 'row')} in {_n(told['source']['n_files'], 'file')}"
+    yield f"{told['format']}: {read}, {len(taken.texts):,} taken for SAE {told['sae']!r} {known}"
     yield from _left(taken.left, "row")
     if missing := taken.without_text():
-        yield f"  {len(missing):,} latents of the SAE have no text: {_some(list(map(str, missing)), len(missing))}"
+        yield f"  {_n(len(missing), 'latent')} of the SAE without a text: {_some(list(map(str, missing)), len(missing))}"
     yield f"scores: {taken.n_scores:,} read, {taken.n_scores_taken():,} taken"
     yield from _left(taken.left_scores, "score")
     for name, found in told["provenance"].items():
@@ -137,7 +138,11 @@ def summary(taken: Taken, told: Mapping[str, Any]) -> Iterator[str]:
 
 def _left(left: LeftOut, what: str) -> Iterator[str]:
     for why, n in sorted(left.counts.items()):
-        yield f"  {n:,} {what}{'' if n == 1 else 's'} left out, {why}: {_some(left.first[why], n)}"
+        yield f"  {_n(n, what)} left out, {why}: {_some(left.first[why], n)}"
+
+
+def _n(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _some(shown: Sequence[str], n: int) -> str:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from latentry import contracts
 from latentry.contracts import Contract
 from latentry.errors import ParamsError
-from latentry.explorer.labels import labels_of
+from latentry.explorer.labels import labels_of, latent_of
 from latentry.metric_kinds import METRIC_KINDS
 from latentry.records import NO_EXPLAINER
 from latentry.registry import nearest
@@ -28,13 +28,15 @@ PER_DECILE, PER_CONTRAST = 2, 4
 _SPLITS = {"explain": "explain ", "held_out": "held out"}
 
 
-def latent_page(data: Path, sae: str, latent: int) -> Iterator[str]:
-    """The page of one latent, line by line, with ANSI colours.
+def latent_page(data: Path, sae: str, named: int | str) -> Iterator[str]:
+    """The page of one latent, line by line, with ANSI colours; it is named by its number, or, of a signed SAE, also as `22-`.
 
     Raises:
         ParamsError: there is no such SAE or latent.
         ContractError: results of it are of another version.
     """
+    _require_known(data, sae)
+    latent = latent_of(data, sae, str(named))
     yield from _head(data, sae, latent)
     yield from _explanations(data, sae, latent)
     folder = data / "examples" / sae
@@ -47,20 +49,19 @@ def latent_page(data: Path, sae: str, latent: int) -> Iterator[str]:
 
 
 def _head(data: Path, sae: str, latent: int) -> Iterator[str]:
-    _require_known(data, sae)
     statistics = _rows(data / "latents" / sae, contracts.LATENTS, "statistics.parquet", latent)
     chosen = (_rows(data / "examples" / sae, contracts.EXAMPLES, "latents.parquet", latent) or [None])[0]
     row = _figures(data, sae, latent, statistics, chosen)
     status = f"{chosen['status']} {chosen['detail']}".strip() if chosen else "not among the latents looked at"
     label = labels_of(data, sae)(latent)
     named = f"{latent} ({label})" if label != str(latent) else label
-    yield f"{BOLD}latent {named} of {sae}{RESET}  {status}"
+    yield f"{BOLD}latent {named} of {sae}{RESET}  {harmless(status)}"
     yield f"  fires at {row['firing_count']:,} tokens ({row['firing_frequency']:.3%})" + _strengths(row)
     if chosen:
         windows = f"{chosen['n_windows']:,} windows, {chosen['n_distinct_windows']:,} of distinct text"
         yield f"  in {windows} ({chosen['activating_window_fraction']:.2%} of all)"
         if chosen["shortfall"]:
-            yield f"  missing: {chosen['shortfall']}"
+            yield f"  missing: {harmless(chosen['shortfall'])}"
     at = [f"{_quoted(token)} {share:.0%}" for token, share in zip(row["top_tokens"], row["top_token_fractions"], strict=True)]
     for name, tokens in (
         ("fires at", at),
@@ -84,7 +85,8 @@ def _figures(
     if statistics:
         return statistics[0]
     if statistics is not None:
-        raise ParamsError("LATENT", [f"{latent}: {sae} has no such latent; take one of its latents, from 0 on"])
+        n = pq.read_metadata(data / "latents" / sae / "statistics.parquet").num_rows
+        raise ParamsError("LATENT", [f"{latent}: {sae} has no such latent; it has 0 to {n - 1}"])
     if chosen is None:
         found = f"{latent}: data/latents/{sae} is not here, and the examples tell of the latents looked at only"
         raise ParamsError("LATENT", [f"{found}; take one of those, or run `dvc repro latents@{sae}`"])
@@ -122,7 +124,7 @@ def _explanations(data: Path, sae: str, latent: int) -> Iterator[str]:
 def _score(row: Mapping[str, Any]) -> str:
     """The number that stands for the scorer and, where it is another, the balanced accuracy."""
     if row["status"] != "ok":
-        return f"{row['status']} {row['detail']}".strip()
+        return harmless(f"{row['status']} {row['detail']}".strip())
     given = [kind for kind in METRIC_KINDS if row[kind] is not None]
     shown = dict.fromkeys([*given[:1], *(kind for kind in given if kind == "balanced_accuracy")])
     against = f" against {row['contrast_source']}" if row["contrast_source"] else ""

@@ -4,14 +4,18 @@ Stops on figures (FVU, L0) and on names (subject, hookpoints): figures alone do 
 Where nothing is recorded, it says which checks it could not make. Baselines are measured and never stopped.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from latentry.errors import GateError
 from latentry.saes.base import Sae
-from latentry.saes.evaluation import Reconstruction
 from latentry.saes.hook_names import Place, compared, place_of
+
+if TYPE_CHECKING:
+    from latentry.saes.evaluation import Reconstruction
 
 FVU_FACTOR = 1.5
 """How far above the recorded FVU the measured one may be."""

@@ -10,7 +10,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from latentry.errors import ContractError
+from latentry.exchange.bundle import export_bundle
 from latentry.exchange.bundle_file import open_bundle
+from latentry.exchange.dataset import export_dataset
+from latentry.exchange.neuronpedia import Asked, export_neuronpedia
+from latentry.exchange.neuronpedia_names import Names
+from latentry.params import load_params
 from pipeline.tiny import run
 
 pytestmark = pytest.mark.slow
@@ -44,15 +50,14 @@ def test_upload_batches_of_a_run_pass_the_check_and_have_the_subjects_own_logits
 
 
 def test_a_bundle_and_a_dataset_of_a_run(whole, tmp_path):
-    export(whole, "bundle", "--out", str(tmp_path / "b.zip"))
+    params = load_params(whole / "params.yaml")
+    export_bundle(whole, params, tmp_path / "b.zip")
     opened = open_bundle(tmp_path / "b.zip")
     for folder, told in opened.about["folders"].items():
         assert opened.sums[f"{folder}/manifest.json"] == told["manifest"]
     assert {"data/models/subject", "data/tokens", "data/activations/resid-1", "data/latents/tiny"} <= opened.about["folders"].keys()
-    assert "explanations" in export(whole, "parquet", "--out", str(tmp_path / "dataset"))
+    export_dataset(whole, params, tmp_path / "dataset", licence=None, with_examples=False)
     explained = pq.ParquetFile(tmp_path / "dataset/data/explanations/tiny.parquet").read().to_pylist()
-    subject = json.loads((whole / "data/models/judge/manifest.json").read_text())
-    assert subject["files"]
     served = {row["explainer_model_served"] for row in explained if row["explainer"] == "default"}
     assert served == {opened.about["models"]["judge"]["files_digest"]}
 
@@ -61,14 +66,14 @@ def test_a_clone_without_weights_and_activations_exports_its_results(whole, copi
     clone = copied("clone")
     for room in ("models", "activations", "latents", "tokens"):
         shutil.rmtree(clone / "data" / room)
-    export(clone, "parquet", "--out", str(tmp_path / "theirs"))
-    export(whole, "parquet", "--out", str(tmp_path / "ours"))
+    params = load_params(whole / "params.yaml")
+    for project, name in ((clone, "theirs"), (whole, "ours")):
+        export_dataset(project, params, tmp_path / name, licence=None, with_examples=False)
     tables = [path.relative_to(tmp_path / "ours") for path in (tmp_path / "ours/data").rglob("*.parquet")]
     same = [path for path in tables if "provenance" not in path.parts]
     assert all((tmp_path / "theirs" / path).read_bytes() == (tmp_path / "ours" / path).read_bytes() for path in same)
-    asked = ("neuronpedia", "tiny", "--explainer", "lexical", *NAMED, "--out", str(tmp_path / "out"))
-    refused = run(clone, "latentry", "export", *asked, check=False, capture_output=True)
-    assert refused.returncode == 1
-    assert "leave them out by --no-logits" in refused.stderr
-    export(clone, *asked, "--no-logits")
+    names = Names(model="subject", source="1-tiny", method="human", explainer_model="gpt-4o")
+    with pytest.raises(ContractError, match="leave them out by --no-logits"):
+        export_neuronpedia(clone, params, Asked(sae="tiny", explainer="lexical", names=names), tmp_path / "out")
+    export_neuronpedia(clone, params, Asked(sae="tiny", explainer="lexical", names=names, with_logits=False), tmp_path / "out")
     assert "topLogits" not in json.loads((tmp_path / "out/batch-00000.json").read_text())["features"][0]

@@ -69,9 +69,9 @@ def test_the_same_source_gives_the_same_bytes():
 
 def test_counts_and_what_was_left_out_are_printed():
     printed = imported("delphi", "theirs")
-    assert "delphi: 16 files, 5 rows; 3 taken for SAE 'topk-64' of 64 latents" in printed
+    assert "delphi: 5 rows in 16 files, 3 taken for SAE 'topk-64' of 64 latents" in printed
     assert "1 row left out, outside the width of the SAE: explanations/layers.1_latent99.txt" in printed
-    assert "61 latents of the SAE have no text: 0, 1, 2, 4, 5 and 56 more" in printed
+    assert "61 latents of the SAE without a text: 0, 1, 2, 4, 5 and 56 more" in printed
 
 
 def test_an_import_is_replaced_only_by_force_and_nothing_else_ever():

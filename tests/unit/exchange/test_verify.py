@@ -8,7 +8,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from latentry.cli import commands
 from latentry.contracts import EXAMPLES, EXPLANATIONS, SAE, Contract
 from latentry.errors import ContractError
 from latentry.exchange.remotes import why_nothing
@@ -202,6 +204,19 @@ def test_where_there_are_no_results_nothing_is_called_fine(project: Path, tmp_pa
     (project / "saes" / "notes.txt").write_text("mine")
     (project / "saes" / "x.dvc").write_text("")
     assert verify([project]).not_checked == ("data/saes/notes.txt: belongs to no results",)
+
+
+@pytest.mark.usefixtures("project")
+def test_the_command_tells_of_folders_and_bundles_together(tmp_path: Path) -> None:
+    said = CliRunner().invoke(commands, ["verify"])
+    assert said.exit_code == 0
+    assert said.output.startswith("all is as written: 4 folders (12 files, ")
+    (tmp_path / "study.zip").write_bytes(b"PK")
+    Path("data/saes/x/content.json").unlink()
+    wrong = CliRunner().invoke(commands, ["verify", "data/saes", str(tmp_path / "study.zip")])
+    assert isinstance(wrong.exception, ContractError)
+    faults = [line for line in str(wrong.exception).splitlines() if line.startswith("  - ")]
+    assert [fault.split(": ")[0] for fault in faults] == ["  - data/saes/x/content.json", f"  - {tmp_path / 'study.zip'}"]
 
 
 def test_versions_are_known_from_manifests_alone(project: Path) -> None:

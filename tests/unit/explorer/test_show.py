@@ -9,7 +9,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from hostile_text import poison
 from latentry.errors import ContractError, ParamsError
+from latentry.explorer.labels import latent_of
 from latentry.explorer.show import MARK, RESET, harmless, latent_page
 from made_up_study import HOSTILE, make_study
 
@@ -113,3 +115,33 @@ def test_showing_loads_no_torch_and_prints_without_colour_into_a_pipe(data: Path
     found = subprocess.run(command, cwd=data.parent, capture_output=True, text=True, check=True)
     assert "examples by decile" in found.stdout
     assert "\x1b" not in found.stdout
+
+
+def test_a_latent_that_is_not_there_is_answered_with_those_there_are(data: Path) -> None:
+    n = pq.read_metadata(data / "latents" / SAE / "statistics.parquet").num_rows
+    with pytest.raises(ParamsError, match=f"it has 0 to {n - 1}"):
+        list(latent_page(data, SAE, n))
+
+
+@pytest.mark.parametrize(
+    ("named", "said"), [("-1", "names no latent"), ("x", "names no latent"), ("3-", "of a signed SAE"), ("٣", "names no latent")]
+)
+def test_what_names_no_latent_is_refused_with_how_one_is_named(data: Path, named: str, said: str) -> None:
+    with pytest.raises(ParamsError, match=said):
+        list(latent_page(data, SAE, named))
+
+
+def test_latents_of_a_signed_sae_are_found_by_their_signed_names(tmp_path: Path) -> None:
+    (tmp_path / "saes" / "signed").mkdir(parents=True)
+    (tmp_path / "saes" / "signed" / "evaluation.json").write_text('{"width": 8, "signed": true}')
+    assert [latent_of(tmp_path, "signed", label) for label in ("0+", "3+", "0-", "3-", "5")] == [0, 3, 4, 7, 5]
+    with pytest.raises(ParamsError, match=r"0\+ and 0- to 3\+ and 3-"):
+        latent_of(tmp_path, "signed", "4-")
+
+
+def test_details_of_failures_cannot_steer_the_terminal(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "data")
+    poison(tmp_path / "data")
+    for latent in pq.read_table(data / "examples" / SAE / "latents.parquet")["latent"].to_pylist():
+        for line in plain(tmp_path / "data", latent):  # without our own colours
+            assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", line.removeprefix("\n"))
