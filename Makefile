@@ -14,7 +14,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export NO_MKDOCS_2_WARNING := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-scorers repro-jacobian repro-parallel pull ui check lint test test-all docs docs-serve bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging bench-explorer bench-track
+.PHONY: help setup repro repro-tiny repro-scorers repro-jacobian repro-parallel pull ui check lint test test-all docs docs-serve bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging bench-explorer bench-track bench-jacobian
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -111,3 +111,6 @@ bench-explorer: $(INSTALLED) ## The explorer with a million latents in Chromium:
 
 bench-track: $(INSTALLED) ## 131k latents to a real MLflow server: seconds and requests; QUICK=1 for 8k
 	@OMP_NUM_THREADS=1 python benchmarks/track.py
+
+bench-jacobian: $(INSTALLED) ## A JSAE training step against the plain step of the same two SAEs; QUICK=1 for under a minute
+	@python benchmarks/jacobian.py

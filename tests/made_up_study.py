@@ -429,6 +429,7 @@ def _jacobian_tables(names: list[str], driven: int) -> dict[str, list[dict[str, 
     means = {f"{name}{end}": 0.5 for name in ("score", "null", "lift", "own", "own_lead") for end in ("", "_low", "_high")}
     means |= {f"n_{name}": 6 for name in ("score", "null", "lift", "own", "own_lead")}
     edge = {"jacobian": "jsae", "explainer": "lexical", "latent": driven, "text": "ships", "rank": 0, "input": 7, "input_text": HOSTILE}
+    edge |= {"n_inputs": 40, "n_explained": 11, "strength_explained": 0.25}
     edge |= {"mean": -0.0456, "mean_abs": 0.05, "count": 120, "weight": 1.0}
     pair = {"jacobian_a": "jsae", "jacobian_b": "separate", "difference": -0.0071, "low": -0.0081, "high": -0.0061, "unlike": []}
     return {

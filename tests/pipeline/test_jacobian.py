@@ -9,7 +9,7 @@ import yaml
 
 from pipeline.tiny import run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 MLP = {"module": "model.layers.1.mlp"}
 SAES = {"read": "mlp-in", "written": "mlp-out", "redrawn-read": "redrawn-in", "redrawn-written": "redrawn-out"}

@@ -38,7 +38,7 @@ class ExplainedLatent:
     n_explained: int
     """Of these, how many have an explanation."""
     strength_explained: float | None
-    """Share of the strength of all its inputs that those beside it hold; None where it has none."""
+    """Share of the strength of all its inputs that those beside it hold; None where it has none, or they have no strength."""
     inputs: tuple[ExplainedInput, ...]
 
 
@@ -96,6 +96,9 @@ def explained_rows(explainer: str, own: Mapping[int, str], latents: Sequence[Exp
                 "latent": one.latent,
                 "explainer": explainer,
                 "text": own.get(one.latent),
+                "n_inputs": one.n_inputs,
+                "n_explained": one.n_explained,
+                "strength_explained": one.strength_explained,
                 "rank": rank,
                 "input": read.latent,
                 "input_text": read.text,

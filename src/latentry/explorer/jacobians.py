@@ -60,9 +60,7 @@ def _explained(data: Path, jacobians: Mapping[str, Mapping[str, Any]], table: pa
             "explainer": explainer,
             "n_latents": len(by_latent),
             "n_told": len(told),
-            "latents": [
-                {"label": labels["output"](latent), "text": some[0]["text"], "inputs": some} for latent, some in list(told.items())[:most]
-            ],
+            "latents": [{**some[0], "label": labels["output"](latent), "inputs": some} for latent, some in list(told.items())[:most]],
         }
 
 

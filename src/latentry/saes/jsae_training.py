@@ -22,6 +22,7 @@ from sae_lens.saes.sae import TrainCoefficientConfig, TrainStepInput, TrainStepO
 from sae_lens.saes.topk_sae import TopKTrainingSAE, TopKTrainingSAEConfig
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn.functional import embedding_bag
 
 from latentry.atomic import remove_leftovers, write_atomic
 from latentry.errors import UnsupportedError
@@ -165,20 +166,26 @@ class _Training:
         return trainer.curve
 
 
-class _RememberedTopK(nn.Module):
-    """sae-lens's TopK, which also knows which latents it chose last."""
+class Half(TopKTrainingSAE):
+    """sae-lens's TopK SAE, which remembers what it chose last, and rebuilds from that alone: its decoder never meets silent latents."""
 
-    def __init__(self, k: int) -> None:
-        super().__init__()
-        self.k = k
-        self.latents: Int[Tensor, "token k"] | None = None
-        self.is_active: Tensor | None = None
+    latents: Int[Tensor, "token k"]
+    values: Float[Tensor, "token k"]
+    rows: Float[Tensor, "latent d_in"]
+    """Of the decoder, at norm 1."""
 
-    def forward(self, x: Float[Tensor, "token latent"]) -> Float[Tensor, "token latent"]:
-        values, self.latents = x.topk(self.k, dim=-1, sorted=False)
-        values = values.relu()
-        self.is_active = values.detach() > 0
-        return torch.zeros_like(x).scatter_(-1, self.latents, values)
+    def encode_with_hidden_pre(self, x: Float[Tensor, "token d_in"]) -> tuple[Tensor, Tensor]:
+        """As sae-lens's: the k largest, in the unit in which decoder rows have norm 1."""
+        norms = self.W_dec.norm(dim=-1)
+        self.rows = self.W_dec / norms.unsqueeze(-1)
+        hidden_pre = (self.process_sae_in(x) @ self.W_enc + self.b_enc) * norms
+        values, self.latents = hidden_pre.topk(self.cfg.k, dim=-1, sorted=False)
+        self.values = values.relu()
+        return torch.zeros_like(hidden_pre).scatter_(-1, self.latents, self.values.detach()), hidden_pre
+
+    def decode(self, feature_acts: Float[Tensor, "token latent"]) -> Float[Tensor, "token d_in"]:  # noqa: ARG002
+        """The reconstruction from what was encoded last."""
+        return embedding_bag(self.latents, self.rows, per_sample_weights=self.values, mode="sum") + self.b_dec
 
 
 class JsaePair(nn.Module):
@@ -189,9 +196,7 @@ class JsaePair(nn.Module):
 
     def __init__(self, settings: TopKTrainingSAEConfig, mlp: Mlp, recipe: Jsae, n_steps: int) -> None:
         super().__init__()
-        self.halves = nn.ModuleDict({half: TopKTrainingSAE(replace(settings)) for half in _HALVES})
-        for sae in self.halves.values():
-            sae.activation_fn = _RememberedTopK(recipe.k)
+        self.halves = nn.ModuleDict({half: Half(replace(settings)) for half in _HALVES})
         for half in _HALVES:
             self.register_buffer(f"{half}_scale", torch.ones((), device=settings.device))
         self.cfg = SimpleNamespace(d_in=settings.d_in, d_sae=2 * settings.d_sae, normalize_activations="none", metadata=SimpleNamespace())
@@ -248,15 +253,13 @@ class JsaePair(nn.Module):
         """Mean |J| over the pairs that the last step's latents make, at what the MLP read; in the scaled activations' units, and with
         decoder rows of norm 1."""
         inputs, outputs = self._half("input"), self._half("output")
-        decoder, _ = unit_rows(inputs.W_dec, inputs.W_dec)
         _, encoder = unit_rows(outputs.W_dec, outputs.W_enc.T)
-        chosen = [(sae.activation_fn.latents, sae.activation_fn.is_active) for sae in (inputs, outputs)]
-        (input_latents, input_active), (output_latents, output_active) = chosen
-        raw = jacobian_loss(self._mlp, read, input_latents, output_latents, input_active, output_active, decoder, encoder)
+        active = (inputs.values > 0, outputs.values > 0)
+        raw = jacobian_loss(self._mlp, read, inputs.latents, outputs.latents, *active, inputs.rows, encoder)
         return raw * (self.output_scale / self.input_scale)
 
-    def _half(self, half: str) -> Any:
-        return self.halves[half]
+    def _half(self, half: str) -> Half:
+        return self.halves[half]  # type: ignore[return-value]
 
     @torch.no_grad()
     def fold_activation_norm_scaling_factor(self, scaling_factor: float) -> None:

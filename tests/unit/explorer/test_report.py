@@ -218,6 +218,7 @@ def test_jacobians_stand_beside_each_other_with_intervals_and_what_their_edges_e
         assert said in page.text
     assert "1 of the 1 latents that have an explanation, of 1 that have explained inputs" in page.text
     assert "\u22120.0456" in page.text  # an edge keeps its sign
+    assert "11 of the 40 latents that act on it have an explanation; those here hold 25 % of the strength" in page.text
     assert "3 no inputs" in page.text
 
 

@@ -6,12 +6,15 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from sae_lens.saes.sae import TrainStepInput
+from sae_lens.saes.topk_sae import TopKTrainingSAE, TopKTrainingSAEConfig
 
 from latentry.errors import ContractError, UnsupportedError
 from latentry.mlp_jacobian import Mlp, jacobian, unit_rows
 from latentry.saes import jsae
 from latentry.saes.base import PairInputs
 from latentry.saes.evaluation import reconstruction
+from latentry.saes.jsae_training import Half
 from planted_saes import StoredActivations, planted_activations
 
 D, WIDTH, K = 16, 32, 3
@@ -175,3 +178,23 @@ def test_an_mlp_that_writes_vectors_of_another_length_is_refused(project):
 def test_a_pair_without_the_other_hookpoints_activations_is_a_fault_of_ours(project, both):
     with pytest.raises(ContractError, match=r"activations of both hookpoints"):
         jsae.make(config_of("input"), both, TRAINING, seed=0, folder=project, metadata=METADATA, checkpoint_tokens=600)
+
+
+def test_a_half_makes_of_a_batch_what_sae_lens_makes_of_it_with_the_same_gradients():
+    settings = TopKTrainingSAEConfig(d_in=D, d_sae=WIDTH, k=K, decoder_init_norm=0.1)
+    plain, half = TopKTrainingSAE(settings), Half(settings)
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)) / 10)
+    half.load_state_dict(plain.state_dict())
+    dead = torch.arange(WIDTH) % 3 == 0
+    step = {"dead_neuron_mask": dead, "coefficients": {}, "n_training_steps": 0, "is_logging_step": False}
+    found = [sae.training_forward_pass(TrainStepInput(sae_in=PLANTED.rows(np.arange(4)), **step)) for sae in (plain, half)]
+    for output in found:
+        output.loss.backward()
+    assert found[0].losses["auxiliary_reconstruction_loss"] > 0
+    torch.testing.assert_close(found[0].loss, found[1].loss)
+    torch.testing.assert_close(found[0].sae_out, found[1].sae_out)
+    torch.testing.assert_close(found[0].feature_acts, found[1].feature_acts)
+    for one, other in zip(plain.parameters(), half.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
