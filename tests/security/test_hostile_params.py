@@ -27,7 +27,7 @@ HOSTILE = {
     "a call": "seed: !!python/object/apply:os.mkdir [made]",
     "a class": "seed: !!python/name:os.system",
     "a tag of another library": "seed: !include /etc/passwd",
-    "brackets without end": "seed: " + "[" * 30_000,
+    "brackets without end": "seed: " + "[" * 500,
     "a number of any length": "seed: " + "9" * 5_000,
     "a date that is none": "seed: 2026-13-45",
     "a list as a name": "? [a]\n: 1",
@@ -47,9 +47,11 @@ def test_a_hostile_file_is_a_fault_of_the_file_and_does_nothing(tmp_path, monkey
 
 def test_aliases_that_write_out_to_little_are_as_good_as_written_out(tmp_path):
     path = tmp_path / "params.yaml"
-    text = yaml.safe_dump(small_params())
-    path.write_text(text + "\n")
-    assert load_params(path) == parse_params(small_params())
+    tree = small_params()
+    tree["models"]["other"] = tree["models"]["subject"]
+    path.write_text(yaml.safe_dump(tree))
+    assert "*id001" in path.read_text()
+    assert load_params(path) == parse_params(tree)
 
 
 NAMES = ["../x", "/etc/x", "a/b", "a\\b", ".", "..", "", "a\0b", "Ünï", "\u0430dmin", "a b", "x" * 61, "a\nb", "-x", "$(id)", "a;id", "A"]
