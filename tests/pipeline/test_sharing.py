@@ -12,7 +12,7 @@ from pipeline.versioned import STORAGE, cloned, empty_repository, git, published
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-TWO = ("-S", "scorers.detection.max_examples=2", "-S", "explainers.lexical.max_latents=6")
+TWO = ("-S", "scorers.detection.max_examples=2", "-S", "+explainers.lexical.max_latents=6")
 EXPLANATIONS = "data/explanations/tiny"
 
 
