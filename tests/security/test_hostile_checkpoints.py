@@ -83,7 +83,8 @@ def test_whatever_bytes_are_wrong_in_the_weights_the_outcome_is_a_sae_or_an_erro
             content[chance.randrange(len(content) if number % 2 else min(600, len(content)))] = chance.randrange(256)
         path.write_bytes(content)
         looked_at(name, folder)
-    for content in (b"", b"\0" * 1_000, whole[:-3], whole + b"x", b"\x80\x04}."):
+    longer = [whole + b"x"] if path.suffix == ".safetensors" else []  # after the end of a zip there may stand what will
+    for content in (b"", b"\0" * 1_000, whole[:-3], b"\x80\x04}.", *longer):
         path.write_bytes(content)
         with pytest.raises(LatentryError):
             ALL[name].built(folder)
