@@ -14,7 +14,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export NO_MKDOCS_2_WARNING := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup repro repro-tiny repro-scorers repro-jacobian repro-parallel pull ui check lint test test-all docs docs-serve bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging bench-explorer bench-track bench-jacobian
+.PHONY: help setup repro repro-tiny repro-scorers repro-jacobian repro-parallel pull ui check lint test test-all audit docs docs-serve bench-noop bench-cache bench-memory bench-store bench-examples bench-pool bench-adaptive bench-embedding bench-judging bench-explorer bench-track bench-jacobian
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -70,6 +70,9 @@ test: $(INSTALLED) ## The tests: unit, conformance, golden, one tiny pipeline, o
 
 test-all: $(INSTALLED) ## All tests that need no GPU
 	@HF_HUB_OFFLINE=1 python -m pytest -m 'not gpu'
+
+audit: $(INSTALLED) ## Installed packages against known vulnerabilities; needs a network, and is no part of `make check`
+	@python tests/security/audit.py
 
 docs: $(INSTALLED) ## Write the generated parts of docs/, and the site to .cache/site
 	@python docs/generate.py

@@ -13,6 +13,7 @@ from latentry.contracts import COMPARISON
 from latentry.embeddings import Embedder
 from latentry.explorer.report import settings_of, write_report
 from latentry.explorer.site.write import write_site
+from latentry.locks import alone
 from latentry.params import Params, load_params
 from latentry.registry import ScorerConfig
 from latentry.runtime import device_of, run_stage
@@ -49,11 +50,12 @@ def main() -> None:
         if making:
             for name, table in compare(grid, lambda sae: decoder_rows(params.named("saes", sae), sae, DATA / "saes" / sae)).items():
                 making.write_table(name, table)
-    write_metrics(OUT, DATA / "saes", Path("metrics"))
-    tables = {name: read_table(OUT, COMPARISON, name) for name in COMPARISON.tables}
-    settings = settings_of(params)
-    write_report(data=DATA, tables=tables, settings=settings, out=Path("report/index.html"))
-    write_site(data=DATA, tables=tables, settings=settings, out=Path("report"), embedded=_embedded(params))
+    with alone(cache_folder("work"), "report"):
+        write_metrics(OUT, DATA / "saes", Path("metrics"))
+        tables = {name: read_table(OUT, COMPARISON, name) for name in COMPARISON.tables}
+        settings = settings_of(params)
+        write_report(data=DATA, tables=tables, settings=settings, out=Path("report/index.html"))
+        write_site(data=DATA, tables=tables, settings=settings, out=Path("report"), embedded=_embedded(params))
     click.echo(
         f"compare: {len(params.saes)} SAEs, {len(params.explainers)} explainers, {len(params.scorers)} scorers; see report/index.html"
     )

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from latentry.registry import variant
+from latentry.registry import kinds, variant
 from latentry.saes.base import Firings, Sae
 from planted_saes import dense_of
 
@@ -79,7 +79,7 @@ def _specimen(path: Path) -> list[Specimen]:
 ALL = {
     f"{specimen.name}{'-' + specimen.told if specimen.told else ''}": specimen
     for path in sorted(SPECIMENS.iterdir())
-    if path.is_dir() and "-" in path.name
+    if path.is_dir() and path.name.split("-")[0] in kinds("saes")
     for specimen in _specimen(path)
 }
 ONE_OF_EACH_FILE = (

@@ -12,8 +12,8 @@ def parsed_lock(path: Path) -> dict[str, Any] | None:
         lock = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     except (ValueError, yaml.YAMLError):
         return None
-    is_lock = isinstance(lock, dict) and lock.get("schema") == "2.0" and all(map(_is_entry, (lock.get("stages") or {}).values()))
-    return lock if is_lock else None
+    stages = lock.get("stages") if isinstance(lock, dict) and lock.get("schema") == "2.0" else None
+    return lock if isinstance(stages, dict) and all(map(_is_entry, stages.values())) else None
 
 
 def _is_entry(entry: Any) -> bool:

@@ -34,6 +34,13 @@ def work_folder(base: Path, cell: str, key: str) -> Iterator[Path]:
         lock.release()
 
 
+@contextmanager
+def alone(base: Path, name: str) -> Iterator[None]:
+    """A block that one process at a time is in, for what is written outside of work folders; the others wait. No cell has that name."""
+    with filelock.FileLock(base / f"{name}.lock"):
+        yield
+
+
 def _take(lock: filelock.BaseFileLock, folder: Path, cell: str) -> None:
     keeper, has_said = filelock.FileLock(folder.with_name(f"{cell}.lock")), False
     while True:

@@ -9,7 +9,7 @@ import html
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import quote
 
 MASK = "***"
@@ -51,9 +51,10 @@ def presentable(text: str) -> str:
     return without_keys(text).translate(_HARMLESS_LINES)
 
 
-def looks_like_key(text: str) -> bool:
-    """Whether some of it has the form of a known service's key, or is a key of this process's environment."""
-    return bool(_KEY.search(text)) or any(key in text for key in environment_keys(os.environ))
+def looks_like_key(text: str, keys: Sequence[str] | None = None) -> bool:
+    """Whether some of it has the form of a known service's key, or is one of `keys`, by default those of this process's environment."""
+    known = environment_keys(os.environ) if keys is None else keys
+    return bool(_KEY.search(text)) or any(key in text for key in known)
 
 
 def without_keys(text: str) -> str:

@@ -4,14 +4,15 @@ Always true: no tag makes an object, no name stands twice in one section, and wh
 is written out.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from latentry.errors import ParamsError
-from latentry.safe_text import looks_like_key, without_keys
+from latentry.safe_text import environment_keys, looks_like_key, without_keys
 
 MOST_NODES = 2_000_000
 """Values in the tree, with every alias written out: a list of a million latents has half of that."""
@@ -48,25 +49,29 @@ def read_yaml(path: Path) -> Any:
         raise ParamsError(str(path), ["is nested too deeply to be read; sections go a few levels deep"]) from None
 
 
-def key_faults(tree: Any, path: str = "") -> Iterator[str]:
+def key_faults(tree: Any) -> Iterator[str]:
     """Values and names that are keys, by their paths; none of them is shown."""
-    if isinstance(tree, str) and looks_like_key(tree):
+    yield from _key_faults(tree, "", environment_keys(os.environ))
+
+
+def _key_faults(tree: Any, path: str, keys: Sequence[str]) -> Iterator[str]:
+    if isinstance(tree, str) and looks_like_key(tree, keys):
         yield f"{path or 'the whole'}: holds what looks like a key (not shown); {_NO_KEYS}, and revoke this one if the file was shared"
     elif isinstance(tree, dict):
         for name, value in tree.items():
-            yield from _entry_faults(str(name), value, path)
+            yield from _entry_faults(str(name), value, path, keys)
     elif isinstance(tree, list):
         for number, value in enumerate(tree):
-            yield from key_faults(value, f"{path}.{number}")
+            yield from _key_faults(value, f"{path}.{number}", keys)
 
 
-def _entry_faults(name: str, value: Any, path: str) -> Iterator[str]:
-    if looks_like_key(name):
+def _entry_faults(name: str, value: Any, path: str, keys: Sequence[str]) -> Iterator[str]:
+    if looks_like_key(name, keys):
         yield f"{path or 'the whole'}: has a name that looks like a key (not shown); {_NO_KEYS}"
     elif name.lower() in _HOLDS_A_KEY and isinstance(value, str) and value:
         yield f"{path}.{name}: is where a key stands (not shown); {_NO_KEYS}".lstrip(".")
     else:
-        yield from key_faults(value, f"{path}.{name}".lstrip("."))
+        yield from _key_faults(value, f"{path}.{name}".lstrip("."), keys)
 
 
 def _check_size(node: yaml.Node, source: str) -> None:

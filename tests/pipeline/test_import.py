@@ -72,7 +72,8 @@ def rescored(tmp_path_factory):
     project = tmp_path_factory.mktemp("import")
     lay_out(project)
     tree = yaml.safe_load((project / "params.yaml").read_text())
-    del tree["models"]["judge"], tree["clients"]
+    del tree["models"]["judge"]
+    tree["clients"] = {}
     tree["examples"]["contrasts"] = {"random": {}}
     tree["explainers"], tree["scorers"] = {"lexical": {}}, {"embedding": {"model": "encoder"}}
     (project / "params.yaml").write_text(yaml.safe_dump(tree))

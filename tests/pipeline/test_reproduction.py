@@ -7,7 +7,7 @@ from latentry.tracking.server import quiet_environment
 from pipeline.tiny import run
 from pipeline.versioned import git, in_git
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")

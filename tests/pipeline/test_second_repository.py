@@ -10,7 +10,7 @@ import yaml
 from pipeline.tiny import lay_out, run
 from pipeline.versioned import git, published
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 FILE = "theirs/explanations/explanations.parquet"
 

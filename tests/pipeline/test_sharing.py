@@ -10,9 +10,9 @@ import pytest
 from pipeline.tiny import run
 from pipeline.versioned import STORAGE, cloned, empty_repository, git, published
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-TWO = ("-S", "scorers.detection.max_examples=2", "-S", "explainers.lexical.max_latents=6")
+TWO = ("-S", "scorers.detection.max_examples=2", "-S", "+explainers.lexical.max_latents=6")
 EXPLANATIONS = "data/explanations/tiny"
 
 

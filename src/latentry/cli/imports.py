@@ -10,6 +10,7 @@ from latentry.params import load_params
 from latentry.sections import Name
 
 _FORMATS = ("neuronpedia", "delphi", "saebench", "rows")
+"""Each is read by a file of the room `exchange`."""
 
 
 @click.command("import")

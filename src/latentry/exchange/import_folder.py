@@ -24,8 +24,6 @@ from latentry.exchange.reading import name_of
 from latentry.exchange.source import Source
 from latentry.store import file_digest
 
-FORMATS = ("neuronpedia", "delphi", "saebench", "rows")
-"""Each is read by `from_FORMAT.py`."""
 MARK = "import.json"
 EXPLANATIONS, SCORES = "explanations.parquet", "scores.parquet"
 _FILES_NAMED = 1000
@@ -37,7 +35,7 @@ _ABOUT = ("explainer_model", "method", "author", "date")
 def make_import(
     out: Path, form: str, path: Path, *, sae: str, width: int | None, where: Mapping[str, str], force: bool
 ) -> tuple[Taken, dict[str, Any]]:
-    """Read a source and write the folder; returns what was taken, and what `import.json` says.
+    """Read a source and write the folder; returns what was taken, and what `import.json` says. `from_FORM.py` reads the source.
 
     Raises:
         ExchangeError: the source cannot be read or chosen from, holds nothing of this SAE, or the folder is there already.

@@ -156,12 +156,17 @@ def _feature(row: _Row, names: Names, activations: list[dict[str, Any]]) -> dict
 
 
 def _windows(path: Path, latents: Iterable[int], n: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Of each latent its strongest activating windows of both splits, in the file's order, where a latent's rows are together."""
-    wanted = set(latents)
+    """Of each latent its strongest activating windows of both splits, in the file's order, where a latent's rows are together.
+
+    Latents without a window come last, with none.
+    """
+    waiting = dict.fromkeys(latents)
     for latent, rows in itertools.groupby(_rows(path), key=lambda row: row["latent"]):
-        if latent in wanted:
+        if latent in waiting:
+            del waiting[latent]
             strongest = sorted(rows, key=lambda row: (-max(row["activations"]), row["example_id"]))[:n]
             yield latent, [{"tokens": token_texts(row["text"], row["spans"]), "values": row["activations"]} for row in strongest]
+    yield from ((latent, []) for latent in waiting)
 
 
 def _rows(path: Path) -> Iterator[_Row]:

@@ -155,6 +155,15 @@ def test_latents_that_break_a_limit_can_be_left_out_and_are_counted(long_text, t
     assert (done.n_latents, done.left_out["breaks a limit"], [breach.latent for breach in done.breaches]) == (12, 1, [latent])
 
 
+def test_a_latent_explained_without_a_window_is_told_and_not_lost(own, tmp_path):
+    def explain_the_dead(table: list[dict]) -> list[dict]:
+        return [row | {"text": "from a file", "status": "ok"} if row["status"] == "dead" else row for row in table]
+
+    remake(own / "data/explanations/topk-1k", explain_the_dead)
+    with pytest.raises(ExchangeError, match=r"latent \d+: activations: is empty; a list of at least one"):
+        export_neuronpedia(own, study_params(), LEXICAL, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("folder", "rerun"),
     [("examples/topk-1k", "examples@topk-1k"), ("scores/topk-1k/detection", "score@topk-1k-detection"), ("comparison", "compare")],
