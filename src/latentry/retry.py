@@ -49,7 +49,9 @@ def following_cells(params: Params, failed: Sequence[str], data: Path = Path("da
     """What was made of the results of failed cells, in the order in which it runs; a cell without results of its own is left out."""
     saes = {sae for sae in params.saes if f"explain@{sae}" in failed}
     scores = [cell.name for cell in _cells(params, data) if cell.contract is SCORES and cell.sae in saes and _status(cell) is not None]
-    edges = [f"edges@{name}" for name, one in params.jacobians.items() if {one.input, one.output} & saes and (data / "edges" / name).exists()]
+    edges = [
+        f"edges@{name}" for name, one in params.jacobians.items() if {one.input, one.output} & saes and (data / "edges" / name).exists()
+    ]
     compared = ["compare", "track"] if (data / "comparison").exists() else []
     return [*(cell for cell in scores if cell not in failed), *edges, *compared]
 
