@@ -10,7 +10,7 @@ from latentry.activations.opened import open_activations
 from latentry.contracts import JACOBIAN, SAE
 from latentry.edges.between import between, check_mlp, pair_of
 from latentry.edges.figures import as_json, figures, sums_by_context
-from latentry.edges.run import JacobianJob, checked_fvu, chosen_contexts, drop_parts, expected_pairs, join_parts, read_parts
+from latentry.edges.run import JacobianJob, checked_fvu, chosen_contexts, drop_parts, join_parts, read_parts
 from latentry.params import Params, load_params
 from latentry.randomness import rng_for
 from latentry.registry import variant
@@ -59,7 +59,8 @@ def main(name: str) -> None:
             between=both,
             read=read,
             contexts=chosen_contexts(held_out, read.kept, asked.tokens, params.seed, f"jacobians.{name}.tokens"),
-            pairs_per_context=expected_pairs(read.kept, [one["l0"] for one in evaluations]),
+            pairs_per_token=evaluations[0]["l0"] * evaluations[1]["l0"],
+            context=read.context,
             block=run.block_latents,
         )
         fvu = checked_fvu(job)

@@ -49,6 +49,13 @@ def context_row(context: int, n_tokens: int, pairs: ActivePairs) -> dict[str, An
     }
 
 
+def added_rows(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The row of a context from those of its parts."""
+    lists = {name: [sum(values) for values in zip(*(part[name] for part in parts), strict=True)] for name in ("n_above", "power_sums")}
+    numbers = {name: sum(part[name] for part in parts) for name in ("n_tokens", "n_paired_tokens", "n_pairs", "mean_abs_sum")}
+    return {"context": parts[0]["context"], **numbers, **lists}
+
+
 def sums_by_context(rows: Sequence[Mapping[str, Any]]) -> Sums:
     """The same rows as an array."""
     columns = [[row["n_paired_tokens"], row["n_pairs"], row["mean_abs_sum"], *row["n_above"], *row["power_sums"]] for row in rows]

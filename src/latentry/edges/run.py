@@ -4,7 +4,6 @@ A part is a fixed range of the contexts chosen, so a restart knows what it lacks
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +15,7 @@ from tqdm import tqdm
 
 from latentry.edges.active import active_pairs
 from latentry.edges.between import Between, mlp_fvu
-from latentry.edges.figures import context_row
+from latentry.edges.figures import added_rows, context_row
 from latentry.edges.sums import added, edges_table, even, merged, sums_of
 from latentry.errors import ParamsError
 from latentry.randomness import rng_for
@@ -25,6 +24,8 @@ from latentry.store import ROWS_PER_GROUP, Work
 
 _PART_PAIRS = 8_000_000
 """Pairs of active latents in a part, as the SAEs' L0 foretells: what a kill costs, and what is held at once."""
+_TOKEN_PAIRS = 2_000_000
+"""Pairs of active latents read at once, likewise: some 200 MB."""
 _CHECKED_CONTEXTS = 4
 """Contexts on which the MLP is checked to lie between the hookpoints."""
 
@@ -47,15 +48,17 @@ class JacobianJob:
     read: Rows
     contexts: Int[np.ndarray, " context"]
     """Ascending."""
-    pairs_per_context: float
-    """Pairs of active latents expected in a context."""
+    pairs_per_token: float
+    """Pairs of active latents expected at a token."""
+    context: int
+    """Tokens in a context."""
     block: int
     """Latents encoded at once."""
 
     @property
     def parts(self) -> list[Int[np.ndarray, " context"]]:
         """The contexts of each part."""
-        size = max(1, int(_PART_PAIRS / max(1.0, self.pairs_per_context)))
+        size = max(1, int(_PART_PAIRS / max(1.0, self.pairs_per_token * self.context)))
         return [self.contexts[first : first + size] for first in range(0, len(self.contexts), size)]
 
 
@@ -99,12 +102,15 @@ def read_parts(job: JacobianJob) -> None:
 
 def _commit(job: JacobianJob, number: int, contexts: Int[np.ndarray, " context"]) -> None:
     width, sums, rows = job.between.input.width, [], []
+    at_once = max(1, int(_TOKEN_PAIRS / max(1.0, job.pairs_per_token)))
     with memory_for("run.block_latents"):
         for context in contexts.tolist():
-            read = job.read.rows(np.array([context]))
-            pairs = active_pairs(job.between, read, job.block)
-            rows.append(context_row(context, len(read), pairs))
-            sums = [added([*sums, sums_of(pairs, width)])]
+            parts = []
+            for read in job.read.rows(np.array([context])).split(at_once):
+                pairs = active_pairs(job.between, read, job.block)
+                parts.append(context_row(context, len(read), pairs))
+                sums = [added([*sums, sums_of(pairs, width)])]
+            rows.append(added_rows(parts))
     job.making.write_arrays(_sums_name(number), sums[0].arrays())
     job.making.write_json(_rows_name(number), rows)
 
@@ -135,8 +141,3 @@ def _sums_name(number: int) -> str:
 
 def _rows_name(number: int) -> str:
     return f"part-{number:05d}.json"
-
-
-def expected_pairs(kept: Bool[np.ndarray, "context position"], l0s: Sequence[float]) -> float:
-    """Pairs of active latents in a context, by the L0 of both SAEs."""
-    return float(kept.sum(axis=1).mean() * np.prod(l0s))

@@ -234,9 +234,11 @@ RECIPES: Mapping[str, type[Recipe]] = {
     "batchtopk_skip_transcoder": BatchTopK,
     "jumprelu_transcoder": JumpReLU,
     "jumprelu_skip_transcoder": JumpReLU,
-    "jsae": Jsae,
 }
-"""The knobs of each loss that can be trained here."""
+"""The knobs of each loss that one SAE can be trained with here."""
+
+_OF_PAIRS: Mapping[str, type[Recipe]] = {"jsae": Jsae}
+"""The same of two SAEs that are trained together."""
 
 
 def recipe_of(loss: str, width: int, knobs: Any) -> Recipe:
@@ -245,7 +247,7 @@ def recipe_of(loss: str, width: int, knobs: Any) -> Recipe:
     Raises:
         ValidationError: every knob that is unknown, missing, wrong, of another loss, or does not fit the width.
     """
-    block = RECIPES[loss]
+    block = {**RECIPES, **_OF_PAIRS}[loss]
     strangers = [knob for knob in knobs if knob not in block.model_fields] if isinstance(knobs, Mapping) else []
     faults = [_fault(knob, _strange(knob, loss, block), knobs[knob]) for knob in strangers]
     try:
@@ -260,7 +262,7 @@ def recipe_of(loss: str, width: int, knobs: Any) -> Recipe:
 
 def _strange(knob: str, loss: str, block: type[Recipe]) -> str:
     own = [name for name in block.model_fields if name not in Recipe.model_fields]
-    if any(knob in other.model_fields for other in RECIPES.values()):
+    if any(knob in other.model_fields for other in (*RECIPES.values(), *_OF_PAIRS.values())):
         return f"loss {loss!r} has no such knob (its own are {', '.join(own)})"
     return f"unknown key{nearest(knob, block.model_fields)}"
 

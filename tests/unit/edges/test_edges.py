@@ -12,6 +12,7 @@ from latentry.edges import run as running
 from latentry.edges import sums as summing
 from latentry.edges.active import active_pairs
 from latentry.edges.between import between, check_mlp, pair_of
+from latentry.edges.figures import sums_by_context
 from latentry.edges.pairs import ActivePairs
 from latentry.edges.run import JacobianJob, checked_fvu, chosen_contexts, join_parts, read_parts
 from latentry.edges.sums import added, edges_table, merged, sums_of
@@ -21,7 +22,7 @@ from planted_jacobian import DRIVES, beside, brute_force, driven, plain_sae, ran
 from planted_saes import StoredActivations
 
 
-def job(folder: Path, both, read: StoredActivations, *, pairs_per_context: float = 1.0, block: int = 64) -> JacobianJob:
+def job(folder: Path, both, read: StoredActivations) -> JacobianJob:
     folder.mkdir(parents=True, exist_ok=True)
     return JacobianJob(
         making=Work(folder, folder, JACOBIAN),
@@ -29,13 +30,14 @@ def job(folder: Path, both, read: StoredActivations, *, pairs_per_context: float
         between=both,
         read=read,
         contexts=np.arange(read.n_contexts),
-        pairs_per_context=pairs_per_context,
-        block=block,
+        pairs_per_token=1.0,
+        context=1,
+        block=64,
     )
 
 
-def made(folder: Path, both, read, **how) -> Path:
-    one = job(folder, both, read, **how)
+def made(folder: Path, both, read) -> Path:
+    one = job(folder, both, read)
     read_parts(one)
     join_parts(one)
     running.drop_parts(one)
@@ -69,20 +71,29 @@ def test_edges_are_the_means_of_the_dense_jacobian_where_both_latents_are_active
 def test_parts_and_blocks_of_outputs_change_no_byte(tmp_path, monkeypatch):
     both, read = random_pair()
     whole = made(tmp_path / "whole", both, read)
-    parts = made(tmp_path / "parts", both, read, pairs_per_context=running._PART_PAIRS / 2)
+    monkeypatch.setattr(running, "_PART_PAIRS", 2)
+    parts = made(tmp_path / "parts", both, read)
+    with monkeypatch.context() as changed:
+        changed.setattr(running, "_TOKEN_PAIRS", 3)
+        few_tokens = made(tmp_path / "few-tokens", both, read)
     monkeypatch.setattr(running, "ROWS_PER_GROUP", 10)
     grouped = made(tmp_path / "grouped", both, read)
+    monkeypatch.setattr(running, "_PART_PAIRS", 1)
     monkeypatch.setattr(summing, "_HELD", 7)
-    blocks = made(tmp_path / "blocks", both, read, pairs_per_context=running._PART_PAIRS)
+    blocks = made(tmp_path / "blocks", both, read)
+    assert pq.read_table(few_tokens / "edges.parquet")["count"].equals(pq.read_table(whole / "edges.parquet")["count"])
+    few, all_at_once = (sums_by_context(pq.read_table(folder / "contexts.parquet").to_pylist()) for folder in (few_tokens, whole))
+    np.testing.assert_allclose(few, all_at_once, rtol=1e-4, atol=1e-6)  # the Jacobian of fewer tokens at once is rounded otherwise
     for other, same in ((parts, whole), (blocks, grouped)):
         for name in ("edges.parquet", "contexts.parquet"):
             assert (other / name).read_bytes() == (same / name).read_bytes()
         assert sorted(path.name for path in other.iterdir()) == ["contexts.parquet", "edges.parquet"]
 
 
-def test_a_killed_run_goes_on_with_the_parts_it_has(tmp_path):
+def test_a_killed_run_goes_on_with_the_parts_it_has(tmp_path, monkeypatch):
     both, read = random_pair()
     whole = made(tmp_path / "whole", both, read)
+    monkeypatch.setattr(running, "_PART_PAIRS", 1)
 
     class Dying(StoredActivations):
         def rows(self, contexts):
@@ -92,7 +103,7 @@ def test_a_killed_run_goes_on_with_the_parts_it_has(tmp_path):
 
     dying = Dying(read._x, d_written=read.d_written)
     with pytest.raises(KeyboardInterrupt):
-        read_parts(job(tmp_path / "killed", both, dying, pairs_per_context=running._PART_PAIRS))
+        read_parts(job(tmp_path / "killed", both, dying))
 
     class OnlyTheRest(StoredActivations):
         def rows(self, contexts):
@@ -100,7 +111,7 @@ def test_a_killed_run_goes_on_with_the_parts_it_has(tmp_path):
             return super().rows(contexts)
 
     rest = OnlyTheRest(read._x, d_written=read.d_written)
-    made(tmp_path / "killed", both, rest, pairs_per_context=running._PART_PAIRS)
+    made(tmp_path / "killed", both, rest)
     assert (tmp_path / "killed" / "edges.parquet").read_bytes() == (whole / "edges.parquet").read_bytes()
 
 

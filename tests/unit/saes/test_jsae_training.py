@@ -8,6 +8,7 @@ import pytest
 import torch
 from sae_lens.saes.sae import TrainStepInput
 from sae_lens.saes.topk_sae import TopKTrainingSAE, TopKTrainingSAEConfig
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
 from latentry.errors import ContractError, UnsupportedError
 from latentry.mlp_jacobian import Mlp, jacobian, unit_rows
@@ -15,6 +16,7 @@ from latentry.saes import jsae
 from latentry.saes.base import PairInputs
 from latentry.saes.evaluation import reconstruction
 from latentry.saes.jsae_training import Half
+from latentry.subjects.mlp import mlp_of
 from planted_saes import StoredActivations, planted_activations
 
 D, WIDTH, K = 16, 32, 3
@@ -198,3 +200,18 @@ def test_a_half_makes_of_a_batch_what_sae_lens_makes_of_it_with_the_same_gradien
     torch.testing.assert_close(found[0].feature_acts, found[1].feature_acts)
     for one, other in zip(plain.parameters(), half.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_pair_trains_on_the_mlp_of_a_model_of_gpt_neoxs_shape_which_has_no_gate(project):
+    torch.manual_seed(0)
+    config = GPTNeoXConfig(hidden_size=D, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, vocab_size=32)
+    mlp = mlp_of(GPTNeoXForCausalLM(config).eval(), "gpt_neox.layers.0.mlp")
+    assert mlp.gate is None
+    means = []
+    for coefficient in (0.0, 30.0):
+        pair = PairInputs(activations=Both(mlp), mlp=mlp, module="gpt_neox.layers.0.mlp", digest="neox")
+        how = {"seed": 0, "folder": project, "metadata": METADATA, "checkpoint_tokens": 600}
+        jsae.make(config_of("output", jacobian_coefficient=coefficient), pair.activations, TRAINING, pair=pair, **how)
+        means += [float(curve(project)[-1]["jacobian"])]
+    assert means[1] < 0.6 * means[0]
