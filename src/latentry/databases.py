@@ -4,6 +4,7 @@ Always true: a block that leaves an error behind has changed nothing in the file
 """
 
 import errno
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ _NUMBERS = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_READONLY: errno.EROFS,
     sqlite3.SQLITE_IOERR: errno.EIO,
-    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,  # of a read-only file system, too
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
 """Errors of disks, by the system's number."""
@@ -53,7 +54,8 @@ def telling(path: Path, remedy: str) -> Iterator[None]:
         if code not in _NUMBERS:
             raise
         with told_when_full(path):
-            raise OSError(_NUMBERS[code], str(error)) from error
+            is_read_only = os.statvfs(path.parent).f_flag & os.ST_RDONLY
+            raise OSError(errno.EROFS if is_read_only else _NUMBERS[code], str(error)) from error
 
 
 class OneAtATime:

@@ -23,7 +23,8 @@ def test_search_finds_a_page_from_disk_without_a_network(browser, site):
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto((site / "index.html").as_uri())
-    page.fill("input[name=query]", "undersampled")
+    page.click("input[name=query]")
+    page.keyboard.type("undersampled")
     page.wait_for_selector(".md-search-result__item")
     titles = page.locator(".md-search-result__item h1").all_inner_texts()
     assert "Troubleshooting by symptom" in titles

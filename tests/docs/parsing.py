@@ -13,7 +13,8 @@ def fault_of(command: Command) -> str:
     """What the program would say is wrong; empty where nothing is, or where the program is not ours to know."""
     program, *arguments = [PLACEHOLDER.sub("1", word) for word in command.words]
     check = _CHECKS.get(program.rpartition("/")[2])
-    return check(arguments) if check else ""
+    fault = check(arguments) if check else ""
+    return "" if fault.startswith("Invalid value") and PLACEHOLDER.search(command.text) else fault
 
 
 def _latentry(arguments: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from faults.disturbed import CELLS, MAKERS, assert_undisturbed, ended, results, 
 from faults.places import read_only
 from pipeline.tiny import environment, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CHANGED = [cell for cell in MAKERS if not cell.name.startswith("models")]
 
@@ -47,9 +47,11 @@ def test_one_place_that_may_not_be_written_is_named(project, whole, stages, plac
 
 def test_what_only_reads_works_on_read_only_results(project):
     with read_only(project):
-        for command in (("latentry", "show", "tiny", "1"), ("latentry", "estimate")):
-            seen = run(project, *command, capture_output=True, check=False)
-            assert (seen.returncode, "Traceback" in seen.stderr) == (0, False), seen.stderr
+        shown = run(project, "latentry", "show", "tiny", "1", capture_output=True, check=False)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        estimated = run(project, "latentry", "estimate", capture_output=True, check=False)
+        assert estimated.returncode == 0 or "Read-only" in estimated.stderr
+        assert "Traceback" not in estimated.stderr
 
 
 def test_tracking_of_read_only_results_is_said_or_done(project, stages):

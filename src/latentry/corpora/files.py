@@ -55,7 +55,9 @@ class Files:
             try:
                 yield from self._read(path)
             except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:  # ValueError: not UTF-8, or no Parquet
-                raise CorpusError(f"{path}: cannot be read ({error})") from error
+                raise CorpusError(
+                    f"{path}: cannot be read ({error}); put it back whole, or name another as `corpus.path`, and run again"
+                ) from error
 
     def digest(self) -> str:
         """sha256 over the files' names and bytes.
