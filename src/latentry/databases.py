@@ -26,7 +26,8 @@ _NUMBERS = {
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
 """Errors of disks, by the system's number."""
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_WAITED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"""Another process held the file for longer than anything of ours takes. All other errors are damage: our statements are right on a sound file."""
 
 
 def primary_code(error: sqlite3.Error) -> int | None:
@@ -49,10 +50,10 @@ def telling(path: Path, remedy: str) -> Iterator[None]:
         code = primary_code(error)
         if code == sqlite3.SQLITE_IOERR and not disk_usage(path.parent).free:  # no room for the file that its processes share
             code = sqlite3.SQLITE_FULL
-        if code in _DAMAGED:
-            raise ContractError(f"{path}: is damaged ({error}); {remedy}") from error
+        if code in _WAITED:
+            raise OSError(errno.EBUSY, f"{path}: another process holds it ({error}); end that one, or wait for it") from error
         if code not in _NUMBERS:
-            raise
+            raise ContractError(f"{path}: is damaged ({error}); {remedy}") from error
         with told_when_full(path):
             is_read_only = os.statvfs(path.parent).f_flag & os.ST_RDONLY
             raise OSError(errno.EROFS if is_read_only else _NUMBERS[code], str(error)) from error

@@ -19,6 +19,7 @@ import yaml
 from latentry.clients.reply_store import ReplyStore
 from latentry.errors import ContractError, EndpointError
 from latentry.records import Reply, Status
+from latentry.store import file_digest
 from latentry.tracking import identity, saved_view
 from latentry.tracking.publish import TrackResult, reply_totals, track
 from latentry.tracking.results import read_results, run_records
@@ -56,6 +57,10 @@ def rewrite(root: Path, name: str, change) -> None:
     table = pq.read_table(path)
     rows = [new for row in table.to_pylist() if (new := change(row)) is not None]
     pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+    manifest = path.with_name("manifest.json")
+    told = json.loads(manifest.read_text())
+    told["sizes"][path.name], told["files"][path.name] = path.stat().st_size, file_digest(path)
+    manifest.write_text(json.dumps(told))
 
 
 def state_of(tag: str) -> dict:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from latentry import contracts
 from latentry.metric_kinds import ENDS, JACOBIAN_FIGURES, METRIC_KINDS, kind_of
 from latentry.plot_rows import training_rows
-from latentry.store import read_table
+from latentry.store import manifest_digest, read_table
 from latentry.tracking import identity
 from latentry.tracking.artifacts import write_cell_files, write_comparison_files
 from latentry.tracking.notes import cell_note, comparison_note, metric_name, shown
@@ -107,6 +107,7 @@ def read_results(here: Path) -> Results:
     """
     folder = here / "data" / "comparison"
     tables = {name: read_table(folder, contracts.COMPARISON, name) for name in _SMALL_TABLES}
+    manifest_digest(folder)  # what is published is as it was written
     return Results(
         here=here,
         lock=identity.read_lock(here),
