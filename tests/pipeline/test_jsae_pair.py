@@ -11,7 +11,7 @@ from pipeline.tiny import lay_out, run
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 HOOKPOINTS = {"mlp-in": {"module": "model.layers.1.mlp", "side": "input"}, "mlp-out": {"module": "model.layers.1.mlp"}}
-TRAIN = {"epochs": 2, "batch": 128, "lr": 0.003, "k": 4}
+TRAIN = {"epochs": 2, "batch": 128, "lr": 0.003, "k": 4, "jacobian_coefficient": 1.0}
 PAIR = {
     "jsae-in": {"kind": "jsae", "half": "input", "hookpoint": "mlp-in", "width": 64, "train": TRAIN | {"partner": "mlp-out"}},
     "jsae-out": {"kind": "jsae", "half": "output", "hookpoint": "mlp-out", "width": 64, "train": TRAIN | {"partner": "mlp-in"}},

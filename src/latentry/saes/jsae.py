@@ -54,7 +54,7 @@ class Config(SaeConfig):
         named = [name for name in ("train", "folder", "hub") if getattr(self, name) is not None]
         if len(named) != 1:
             raise ValueError(f"found {' and '.join(named) or 'none'} of `train`, `folder` and `hub`; name exactly one")
-        if self.writes not in (None, self.hookpoint):
+        if self.train is not None and self.writes not in (None, self.hookpoint):
             raise ValueError(f"writes {self.writes!r}; each half rebuilds what it reads: leave `writes` out, and name `train.partner`")
         return self
 

@@ -195,7 +195,7 @@ class Jsae(TopK):
 
     partner: str
     """Name in `subject.hookpoints` of what the other half reads: the MLP's output for the half of its input, and the other way about."""
-    jacobian_coefficient: _Weight = 1.0
+    jacobian_coefficient: _Weight = 300.0
     """Weight of the mean |J| over the pairs of latents active at a token, J in the scaled activations' units; 0 trains two SAEs apart."""
     jacobian_warm_up: _Share = 0.0
     """Share of the steps over which the coefficient grows from 0."""

@@ -48,7 +48,7 @@ def test_a_pair_has_no_faults_and_says_what_it_reads():
     [
         ({"saes__jsae-out__width": 32}, "saes.jsae-in: differs from its partner 'jsae-out' in `width` (64, 32); "),
         ({"saes__jsae-out__train__k": 8}, "saes.jsae-out: differs from its partner 'jsae-in' in `train.k` (8, 4); "),
-        ({"saes__jsae-in__train__jacobian_coefficient": 3}, "in `train.jacobian_coefficient` (3.0, 1.0)"),
+        ({"saes__jsae-in__train__jacobian_coefficient": 3}, "in `train.jacobian_coefficient` (3.0, 300.0)"),
         ({"saes__jsae-in__train__partner": "nowhere"}, "saes.jsae-in.train.partner: 'nowhere' is not under `subject.hookpoints`"),
         (
             {"saes__jsae-in__train__partner": "next-out"},

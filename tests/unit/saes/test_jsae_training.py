@@ -23,7 +23,17 @@ D, WIDTH, K = 16, 32, 3
 PLANTED = planted_activations(n_contexts=96, n_positions=16, d_in=D, n_directions=24, n_active=2)
 TRAINING, HELD_OUT = np.arange(80), np.arange(80, 96)
 FILES = ["cfg.json", "loss.csv", "sae_weights.safetensors"]
-KNOBS = {"epochs": 2, "batch": 60, "lr": 1e-2, "k": K, "shuffle_tokens": 600, "dead_after": 5, "lr_warm_up": 0.2, "jacobian_warm_up": 0.3}
+KNOBS = {
+    "jacobian_coefficient": 1.0,
+    "epochs": 2,
+    "batch": 60,
+    "lr": 1e-2,
+    "k": K,
+    "shuffle_tokens": 600,
+    "dead_after": 5,
+    "lr_warm_up": 0.2,
+    "jacobian_warm_up": 0.3,
+}
 METADATA = {"model_name": "planted", "context_size": 16, "prepend_bos": False, "hook_name": "of one half", "hook_side": "input"}
 
 
