@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 def tracked(copied):
     """A project whose last comparison is of an experiment that was never committed; in its tree stands the base again."""
     project = in_git(copied("project"))
-    run(project, "dvc", "exp", "run", "--quiet", "-S", "scorers.detection.max_examples=2", "-n", "two")
+    run(project, "dvc", "exp", "run", "--quiet", "-S", "+explainers.lexical.max_latents=6", "-n", "two")
     git(project, "checkout", ".")
     return project
 

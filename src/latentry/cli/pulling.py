@@ -1,5 +1,6 @@
 """`latentry pull`: a colleague's results by `dvc pull`, and why there are none where DVC cannot say it."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -33,5 +34,6 @@ def pull(remote: str | None) -> None:
 def _reason(remote: str | None) -> str:
     from latentry.exchange.remotes import why_nothing
 
-    listed = subprocess.run(["dvc", "remote", "list"], check=False, capture_output=True, text=True)
+    wide = os.environ | {"COLUMNS": "9999"}  # else DVC breaks lines within a long address
+    listed = subprocess.run(["dvc", "remote", "list"], check=False, capture_output=True, text=True, env=wide)
     return why_nothing(listed.stdout, remote) if listed.returncode == 0 else "DVC could not do it; its own message stands above"
