@@ -45,7 +45,7 @@ RUN = frozenset(
 )
 """Programs that run here, in a project of the test's own."""
 NOT_HERE: Mapping[str, str] = {
-    r"make (setup|repro|repro-tiny|repro-scorers|test|test-all|check)( \S+=\S+)*$": "takes minutes to hours; tests/pipeline and CI run what is behind it",
+    r"make (setup|repro|repro-tiny|repro-scorers|repro-jacobian|test|test-all|check)( \S+=\S+)*$": "takes minutes to hours; tests/pipeline and CI run what is behind it",
     r"make repro-parallel": "minutes; tests/pipeline/test_sweeps.py runs its commands",
     r"make (audit|bench-\S+)": "a network, or a benchmark",
     r"(make|latentry) ui\b|make docs-serve|mlflow server": "serves until it is stopped; tests/browser and tests/pipeline/test_mlflow_server.py start it",
