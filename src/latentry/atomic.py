@@ -126,10 +126,12 @@ def _number_in(text: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _allowed_mode() -> int:
+def _allowed(mode: int) -> int:
     mask = os.umask(0)
     os.umask(mask)
-    return 0o666 & ~mask
+    return mode & ~mask
 
 
-_MODE = _allowed_mode()
+_MODE = _allowed(0o666)
+FOLDER_MODE = _allowed(0o777)
+"""What the user's umask allows to a folder; one that a library made or copied may have less."""

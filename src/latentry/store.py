@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
-from latentry.atomic import beside, full_disk_named, is_whole, remove_leftovers, require_room, write_atomic
+from latentry.atomic import FOLDER_MODE, beside, full_disk_named, is_whole, remove_leftovers, require_room, write_atomic
 from latentry.contracts import Contract
 from latentry.errors import ContractError
 from latentry.loaded_code import loaded_files
@@ -259,6 +259,7 @@ def work(
         making = Work(folder, out, contract)
         with full_disk_named(folder):
             yield making
+        folder.chmod(FOLDER_MODE)  # a copied model brings its own
         files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
         manifest = Manifest(
             contract=contract.name,

@@ -5,6 +5,7 @@ A damaged file keeps its size where it can, and its time always, so that nothing
 
 import random
 import shutil
+import time
 
 import pytest
 
@@ -234,6 +235,7 @@ def killed_with_checkpoint(project, cell):
             process.kill()
             process.communicate()
             return found[0]
+        time.sleep(0.001)
     raise AssertionError("it ended before it had a checkpoint")
 
 
@@ -244,7 +246,7 @@ def test_damaged_shards_of_a_killed_stage_are_told_or_made_again(project, whole,
     take_away(project, cell)
     process = start(project, "python", *cell.command.split())
     while not (shards := list((project / ".cache" / "work").glob("activations*/shard-00000.safetensors"))) and process.poll() is None:
-        pass
+        time.sleep(0.001)
     process.kill()
     process.communicate()
     replace_bytes(shards[0], cut(shards[0].read_bytes(), random.Random(2)))

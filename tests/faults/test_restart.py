@@ -16,6 +16,8 @@ import yaml
 
 from pipeline.tiny import environment, run
 
+pytestmark = pytest.mark.slow
+
 CELLS = {"tokens": "data/tokens", "activations": "data/activations", "sae@tiny": "data/saes/tiny", "latents@tiny": "data/latents/tiny"}
 SHARDS = {"tokens": "shard-*", "activations": "shard-*", "sae@tiny": "checkpoint.safetensors", "latents@tiny": "segment-*"}
 """What each cell commits while it works; the checkpoint is one file, written anew."""
@@ -119,7 +121,6 @@ def test_a_killed_stage_is_finished_by_the_next_run_with_the_same_bytes(project,
     restart(project, cell, "both", 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("who", "n_shards"), [("stage", 1), ("dvc", 3), ("both", 0), ("both", 3)])
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_kill_of_the_stage_of_dvc_or_of_both_costs_a_shard_at_most(project, cell, who, n_shards):
