@@ -179,12 +179,6 @@ def test_the_command_counts_what_will_run():
     assert result.output.splitlines()[-1] == "params.yaml is fine: 1 SAEs, 2 explainers, 3 scorers, 13 cells"
 
 
-def test_a_section_that_dvc_needs_and_that_is_not_there_is_told():
-    tree = small_params()
-    del tree["jacobians"]
-    assert any(fault.startswith("jacobians: is missing; dvc.yaml makes cells") for fault in check(parse_params(tree)).faults)
-
-
 def test_the_command_fails_with_all_faults():
     result = checked(small_params(corpus__path="nowhere", run__device="gpu"))
     assert isinstance(result.exception, ParamsError)
