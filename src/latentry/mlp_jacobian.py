@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding, embedding_bag, linear
+from torch.nn.functional import embedding_bag, linear
 
 LATENTS = 4096
 """Latents that are in the MLP's hidden layer at once: arrays of so many rows there are the largest, about as large as the MLP's weights."""
@@ -94,7 +94,7 @@ def jacobian(
     with torch.no_grad():
         for tokens in _blocks(inputs, outputs):
             hidden = _Hidden.of(mlp, x[tokens], inputs[tokens], outputs[tokens], decoder, encoder)
-            found += [torch.bmm(read, written.mT) for _, written, read in hidden.cached()]
+            found += [torch.bmm(part.read, part.written.mT) for part in hidden.cached()]
     return torch.cat(found)
 
 
@@ -168,14 +168,38 @@ class _Hidden(NamedTuple):
             outputs=output_places,
         )
 
-    def cached(self) -> Iterator[tuple[slice, Float[Tensor, "token input d_mlp"], Float[Tensor, "token output d_mlp"]]]:
-        """A few tokens at a time: what their latents of the input add to the hidden layer, and what those of the output read there."""
-        n = max(self.inputs.shape[1], self.outputs.shape[1]) * self.ups.shape[1]
-        for tokens in _slices(len(self.inputs), max(1, _CACHED // max(1, n))):
-            written = embedding(self.inputs[tokens], self.ups).mul_(self.up_slopes[tokens].unsqueeze(1))
+    def cached(self) -> Iterator["_Cached"]:
+        """A few tokens at a time, in the same memory each time: fresh memory costs more than what is computed in it."""
+        n_inputs, n_outputs, d_mlp = self.inputs.shape[1], self.outputs.shape[1], self.ups.shape[1]
+        n = min(len(self.inputs), max(1, _CACHED // max(1, max(n_inputs, n_outputs) * d_mlp)))
+        written, read, spare = (self.ups.new_empty(n * size, d_mlp) for size in (n_inputs, n_outputs, max(n_inputs, n_outputs)))
+        for tokens in _slices(len(self.inputs), n):
+            up = _gathered(self.ups, self.inputs[tokens], written).mul_(self.up_slopes[tokens].unsqueeze(1))
             if self.gates is not None and self.gate_slopes is not None:
-                written.addcmul_(embedding(self.inputs[tokens], self.gates), self.gate_slopes[tokens].unsqueeze(1))
-            yield tokens, written, embedding(self.outputs[tokens], self.reads)
+                up.addcmul_(_gathered(self.gates, self.inputs[tokens], spare), self.gate_slopes[tokens].unsqueeze(1))
+            yield _Cached(tokens, up, _gathered(self.reads, self.outputs[tokens], read), spare)
+
+
+class _Cached(NamedTuple):
+    """Of a few tokens; it is written over by the next ones."""
+
+    tokens: slice
+    written: Float[Tensor, "token input d_mlp"]
+    """What each active latent of the input adds to the hidden layer."""
+    read: Float[Tensor, "token output d_mlp"]
+    """What each active latent of the output reads there."""
+    spare: Float[Tensor, "row d_mlp"]
+    """Memory for as many rows as the larger of the two has."""
+
+
+def _gathered(rows: Float[Tensor, "latent d_mlp"], places: Int[Tensor, "token active"], memory: Tensor) -> Tensor:
+    """The rows of each token's latents, in that memory."""
+    torch.index_select(rows, 0, places.flatten(), out=memory[: places.numel()])
+    return _shaped(memory, *places.shape)
+
+
+def _shaped(memory: Float[Tensor, "row d_mlp"], n_tokens: int, n_active: int) -> Float[Tensor, "token active d_mlp"]:
+    return memory[: n_tokens * n_active].unflatten(0, (n_tokens, n_active))
 
 
 class _Loss(torch.autograd.Function):
@@ -203,14 +227,15 @@ def _add_block(mlp: Mlp, hidden: _Hidden, weights: Tensor, by_decoder: Tensor, b
     total = weights.new_zeros(())
     by_ups, by_reads = torch.zeros_like(hidden.ups), torch.zeros_like(hidden.reads)
     by_gates = None if hidden.gates is None else torch.zeros_like(hidden.gates)
-    for tokens, written, read in hidden.cached():
+    for tokens, written, read, spare in hidden.cached():
         found = torch.bmm(read, written.mT)
         total += (found.abs() * weights[tokens]).sum()
         by_found = found.sign_().mul_(weights[tokens])
-        _add_by_latent(by_reads, hidden.outputs[tokens], torch.bmm(by_found, written))
+        _add_by_latent(by_reads, hidden.outputs[tokens], torch.bmm(by_found, written, out=_shaped(spare, *read.shape[:2])))
         by_written = torch.bmm(by_found.mT, read, out=written)
         if by_gates is not None and hidden.gate_slopes is not None:
-            _add_by_latent(by_gates, hidden.inputs[tokens], by_written * hidden.gate_slopes[tokens].unsqueeze(1))
+            slopes = hidden.gate_slopes[tokens].unsqueeze(1)
+            _add_by_latent(by_gates, hidden.inputs[tokens], torch.mul(by_written, slopes, out=_shaped(spare, *written.shape[:2])))
         _add_by_latent(by_ups, hidden.inputs[tokens], by_written.mul_(hidden.up_slopes[tokens].unsqueeze(1)))
     by_directions = by_ups @ mlp.up if by_gates is None or mlp.gate is None else by_ups @ mlp.up + by_gates @ mlp.gate
     by_decoder.index_add_(0, hidden.input_latents, by_directions)
@@ -224,7 +249,7 @@ def _add_by_latent(
     """Add what stands at each token to its latent's row: in the tokens' order, so that the sums are the same each time, on any device."""
     there, order = places.flatten().sort(stable=True)
     latents, counts = there.unique_consecutive(return_counts=True)
-    rows[latents] += embedding_bag(order, further.flatten(0, 1), counts.cumsum(0) - counts, mode="sum")
+    rows.index_add_(0, latents, embedding_bag(order, further.flatten(0, 1), counts.cumsum(0) - counts, mode="sum"))
 
 
 def _blocks(inputs: Tensor, outputs: Tensor) -> Iterator[slice]:

@@ -21,7 +21,7 @@ from latentry.saes.base import Activations, PairInputs, Sae
 from latentry.saes.encoders import linear, relu, unchanged
 from latentry.saes.pinned import Format, HubFolder, written_hookpoint
 from latentry.saes.recipe import Jsae, recipe_of
-from latentry.saes.tensors import check_width, checked, dtype_of, read_json, read_safetensors, whole_number
+from latentry.saes.tensors import check_width, checked, dtype_of, read_json, read_safetensors, section, whole_number
 
 CONFIG_FILE, WEIGHTS_FILE = "cfg.json", "sae_weights.safetensors"
 FORMAT = Format(name="jsae", files=((CONFIG_FILE, WEIGHTS_FILE),))
@@ -79,7 +79,7 @@ def build(config: Config, name: str, folder: Path, device: str = "cpu") -> Sae:
     FORMAT.names_in(folder)
     described, path = _described(config, folder), folder / WEIGHTS_FILE
     weights = _weights(config, described, path, device)
-    k = (described.get("activation_fn_kwargs") or {}).get("k") if described["activation_fn_str"] == "topk" else None
+    k = described["activation_fn_kwargs"].get("k") if described["activation_fn_str"] == "topk" else None
     shift = weights["b_dec"] if described.get("apply_b_dec_to_input", True) else None
     return Sae(
         name=name,
@@ -164,6 +164,7 @@ def check_folder(config: Config) -> dict[str, Any] | None:
 def _described(config: Config, folder: Path) -> dict[str, Any]:
     path = folder / CONFIG_FILE
     described = {"activation_fn_str": "relu", **read_json(path)}
+    described["activation_fn_kwargs"] = section(path, described, "activation_fn_kwargs")
     allowed = {
         "architecture": ("standard",),
         "activation_fn_str": _ACTIVATIONS,
@@ -178,7 +179,7 @@ def _described(config: Config, folder: Path) -> dict[str, Any]:
     whole_number(path, "d_in", described.get("d_in"))
     check_width(path, "d_sae", described.get("d_sae"), config.width)
     if described["activation_fn_str"] == "topk":
-        whole_number(path, "activation_fn_kwargs.k", (described.get("activation_fn_kwargs") or {}).get("k"), most=config.width)
+        whole_number(path, "activation_fn_kwargs.k", described["activation_fn_kwargs"].get("k"), most=config.width)
     return described
 
 

@@ -173,12 +173,14 @@ class Half(TopKTrainingSAE):
     values: Float[Tensor, "token k"]
     rows: Float[Tensor, "latent d_in"]
     """Of the decoder, at norm 1."""
+    encoder: Float[Tensor, "latent d_in"]
+    """Its rows in the unit of those."""
 
     def encode_with_hidden_pre(self, x: Float[Tensor, "token d_in"]) -> tuple[Tensor, Tensor]:
         """As sae-lens's: the k largest, in the unit in which decoder rows have norm 1."""
         norms = self.W_dec.norm(dim=-1)
-        self.rows = self.W_dec / norms.unsqueeze(-1)
-        hidden_pre = (self.process_sae_in(x) @ self.W_enc + self.b_enc) * norms
+        self.rows, self.encoder = self.W_dec / norms.unsqueeze(-1), (self.W_enc * norms).T
+        hidden_pre = torch.addmm(self.b_enc * norms, self.process_sae_in(x), self.encoder.T)
         values, self.latents = hidden_pre.topk(self.cfg.k, dim=-1, sorted=False)
         self.values = values.relu()
         return torch.zeros_like(hidden_pre).scatter_(-1, self.latents, self.values.detach()), hidden_pre
@@ -253,9 +255,8 @@ class JsaePair(nn.Module):
         """Mean |J| over the pairs that the last step's latents make, at what the MLP read; in the scaled activations' units, and with
         decoder rows of norm 1."""
         inputs, outputs = self._half("input"), self._half("output")
-        _, encoder = unit_rows(outputs.W_dec, outputs.W_enc.T)
         active = (inputs.values > 0, outputs.values > 0)
-        raw = jacobian_loss(self._mlp, read, inputs.latents, outputs.latents, *active, inputs.rows, encoder)
+        raw = jacobian_loss(self._mlp, read, inputs.latents, outputs.latents, *active, inputs.rows, outputs.encoder)
         return raw * (self.output_scale / self.input_scale)
 
     def _half(self, half: str) -> Half:
