@@ -78,6 +78,25 @@ def test_a_jacobian_of_what_is_no_mlp_is_told_with_what_it_is_made_of(module, is
         assert "q_proj" in faults[0]
 
 
+@pytest.mark.parametrize(("module", "is_mlp"), [("model.layers.1.mlp", True), ("model.layers.1.self_attn", False)])
+def test_a_pair_that_is_trained_on_what_is_no_mlp_is_told_for_each_half(module, is_mlp):
+    made()
+    saes = {
+        f"jsae-{half}": {
+            "kind": "jsae",
+            "half": half,
+            "hookpoint": half,
+            "width": 64,
+            "train": {"epochs": 1, "k": 4, "partner": partner},
+        }
+        for half, partner in (("input", "output"), ("output", "input"))
+    }
+    points = {half: {"module": module, "side": half} for half in ("input", "output")}
+    faults = found(subject__hookpoints=points, saes=saes).faults
+    assert [fault.split(":")[0] for fault in faults] == ([] if is_mlp else ["saes.jsae-input", "saes.jsae-output"])
+    assert all("model.layers.1.self_attn" in fault and "q_proj" in fault for fault in faults)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [("a.txt", b""), ("a.txt", b" \n\t"), ("a.jsonl", b""), ("a.jsonl", b'{"text": ""}\n'), ("a.txt.gz", gzip.compress(b""))],
