@@ -7,13 +7,14 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 from latentry.cli import commands
-from latentry.contracts import MODEL
+from latentry.contracts import IMPORT, MODEL
 from latentry.errors import ParamsError
 from latentry.models.random import Config, build
 from latentry.params import Params, parse_params
@@ -76,6 +77,7 @@ def test_a_jacobian_of_what_is_no_mlp_is_told_with_what_it_is_made_of(module, is
     if faults:
         assert faults[0].startswith("jacobians.one.output: hookpoint 'written' is the output of model.layers.1.self_attn, a ")
         assert "q_proj" in faults[0]
+        assert faults[0].endswith("name the output of one, such as `model.layers.1.mlp`, `model.layers.0.mlp`")
 
 
 @pytest.mark.parametrize(("module", "is_mlp"), [("model.layers.1.mlp", True), ("model.layers.1.self_attn", False)])
@@ -181,9 +183,20 @@ def test_imported_scores_are_checked_before_any_work():
     (fault,) = found(comparison__imported={"theirs": entry}).faults
     assert fault.startswith("comparison.imported.theirs.sha256: is missing") and hashlib.sha256(b"x").hexdigest() in fault
     digest = hashlib.sha256(b"x").hexdigest()
-    assert not found(comparison__imported={"theirs": {**entry, "sha256": digest}}).faults
+    (fault,) = found(comparison__imported={"theirs": {**entry, "sha256": digest}}).faults
+    assert fault.startswith("comparison.imported.theirs.path: scores.parquet cannot be read as Parquet")
     (fault,) = found(comparison__imported={"theirs": {**entry, "sha256": digest, "path": "gone.parquet"}}).faults
     assert "gone.parquet: cannot be read" in fault
+
+
+@pytest.mark.parametrize(("table", "told"), [("scores.parquet", ""), ("explanations.parquet", "has the columns latent, text, ")])
+def test_a_file_that_holds_no_scores_of_an_import_is_told_by_its_columns(table, told):
+    pq.write_table(IMPORT.tables[table].empty_table(), "some.parquet")
+    digest = hashlib.sha256(Path("some.parquet").read_bytes()).hexdigest()
+    entry = {"path": "some.parquet", "sha256": digest, "sae": "topk-64", "explainer": "lexical"}
+    faults = found(comparison__imported={"theirs": entry}).faults
+    assert len(faults) == bool(told)
+    assert all(fault.startswith(f"comparison.imported.theirs.path: some.parquet {told}") for fault in faults)
 
 
 def checked(tree: dict):
