@@ -114,6 +114,11 @@ class PlantedSteering:
 
     def __init__(self, of: Mapping[int, Sequence[SteeringPrompt]], seed: int = 0) -> None:
         self._steering = Steering(seed, subject(), sae(), WordTokenizer(), of)
+        self._made: dict[tuple[Any, ...], list[tuple[int, Steered]]] = {}
 
     def __call__(self, latents: Sequence[int], kl: float, mode: Mode) -> Iterator[tuple[int, Steered]]:
-        return self._steering.steered(latents, kl, mode)
+        """Steered once for all tests that ask the same."""
+        asked = (tuple(latents), kl, mode)
+        if asked not in self._made:
+            self._made[asked] = list(self._steering.steered(latents, kl, mode))
+        return iter(self._made[asked])

@@ -83,7 +83,8 @@ SAE = Contract(
         " its place told (SAEs from elsewhere only)",
         "evaluation.json": "loss label, width, d_in, d_out, signed (latent j + width / 2 is latent j below 0), hookpoint, writes (what it"
         " rebuilds), baseline (its name or null), L0, FVU, CE clean, zero, with the SAE and recovered, dead fraction, token counts",
-        "loss.csv": "the training curve: step, tokens, loss, mse, sparsity (all of the loss but mse), l0 (training only)",
+        "loss.csv": "the training curve: step, tokens, loss, mse, sparsity (all of the loss but mse), l0; of a JSAE"
+        " pair also jacobian, the mean |J| that both halves share (training only)",
     },
 )
 

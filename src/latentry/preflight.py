@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from latentry.contracts import IMPORT
 from latentry.dvc_lock import parsed_lock
 from latentry.errors import ContractError, LatentryError, ParamsError
 from latentry.explainers.base import SaeFacts
@@ -92,8 +93,30 @@ def _file_faults(params: Params) -> Iterator[str]:
     for name, imported in params.comparison.imported.items():
         try:
             check_pinned(Path(imported.path), imported.sha256, f"comparison.imported.{name}", "the scores of an import")
+            yield from _scores_faults(Path(imported.path), f"comparison.imported.{name}.path")
         except ParamsError as error:
             yield from (f"{error.source}: {fault}" for fault in error.faults)
+
+
+def _scores_faults(path: Path, where: str) -> Iterator[str]:
+    """Whether a file has the columns of an import's scores; rows are not read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted, again = IMPORT.tables["scores.parquet"], "name the scores.parquet that `latentry import` wrote, and its digest"
+    try:
+        found = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        yield f"{where}: {path} cannot be read as Parquet ({' '.join(str(error).split())}); {again}"
+        return
+    if found.names != wanted.names:
+        yield f"{where}: {path} has the columns {', '.join(found.names)}, wanted are {', '.join(wanted.names)}; {again}"
+    elif other := [
+        f"{field.name} is {field.type}, not {wanted.field(field.name).type}"
+        for field in found
+        if field.type != wanted.field(field.name).type
+    ]:
+        yield f"{where}: {path}: {'; '.join(other)}; {again}"
 
 
 def _fixed_faults(params: Params, name: str, config: ExplainerConfig) -> Iterator[str]:
@@ -136,8 +159,17 @@ def _mlp_faults(params: Params, modules: Mapping[str, Any]) -> Iterator[str]:
             made_of = ", ".join(name for name, _ in modules[module].named_children()) or "nothing"
             yield (
                 f"{path}: hookpoint {point!r} is the output of {module}, a {type(modules[module]).__name__} of {made_of}, which is not"
-                " understood as an MLP; name the output of one, such as `model.layers.3.mlp`"
+                f" understood as an MLP; {_mlps_offered(module, [name for name, one in modules.items() if projections_of(one)])}"
             )
+
+
+def _mlps_offered(module: str, mlps: list[str]) -> str:
+    """Which MLPs of the subject to name: those of the same layer first."""
+    if not mlps:
+        return "the subject has no module that is, so leave the entry out or take another subject"
+    layer = re.match(r".*?\.\d+(?=\.|$)", module)
+    near = sorted(mlps, key=lambda name: not (layer and f"{name}.".startswith(f"{layer[0]}.")))
+    return f"name the output of one, such as {', '.join(f'`{name}`' for name in near[:3])}"
 
 
 def _held_out_faults(params: Params) -> Iterator[str]:

@@ -282,9 +282,9 @@ def work(
 def _holds(out: Path, key: str) -> bool:
     try:
         found = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return found["key"] == key and all((out / name).is_file() for name in found["files"])
+    except (OSError, ValueError, KeyError, TypeError):
         return False
-    return found.get("key") == key and all((out / name).is_file() for name in found["files"])
 
 
 def _move(folder: Path, out: Path) -> None:

@@ -76,12 +76,14 @@ def test_a_stage_ends_with_the_code_of_its_error_and_its_message_without_a_trace
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_stage_that_ends_well_ends_with_0_and_a_fault_of_ours_is_not_hidden():
+def test_a_stage_that_ends_well_ends_with_0_and_a_fault_of_ours_is_not_hidden(capsys):
     with pytest.raises(SystemExit) as ended:
         run_stage(lambda: None)
     assert ended.value.code == 0
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(SystemExit) as ended:
         run_stage(lambda: 1 / 0)
+    assert ended.value.code == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_a_named_device_is_taken_as_named():

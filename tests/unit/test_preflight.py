@@ -7,13 +7,14 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 from latentry.cli import commands
-from latentry.contracts import MODEL
+from latentry.contracts import IMPORT, MODEL
 from latentry.errors import ParamsError
 from latentry.models.random import Config, build
 from latentry.params import Params, parse_params
@@ -76,6 +77,26 @@ def test_a_jacobian_of_what_is_no_mlp_is_told_with_what_it_is_made_of(module, is
     if faults:
         assert faults[0].startswith("jacobians.one.output: hookpoint 'written' is the output of model.layers.1.self_attn, a ")
         assert "q_proj" in faults[0]
+        assert faults[0].endswith("name the output of one, such as `model.layers.1.mlp`, `model.layers.0.mlp`")
+
+
+@pytest.mark.parametrize(("module", "is_mlp"), [("model.layers.1.mlp", True), ("model.layers.1.self_attn", False)])
+def test_a_pair_that_is_trained_on_what_is_no_mlp_is_told_for_each_half(module, is_mlp):
+    made()
+    saes = {
+        f"jsae-{half}": {
+            "kind": "jsae",
+            "half": half,
+            "hookpoint": half,
+            "width": 64,
+            "train": {"epochs": 1, "k": 4, "partner": partner},
+        }
+        for half, partner in (("input", "output"), ("output", "input"))
+    }
+    points = {half: {"module": module, "side": half} for half in ("input", "output")}
+    faults = found(subject__hookpoints=points, saes=saes).faults
+    assert [fault.split(":")[0] for fault in faults] == ([] if is_mlp else ["saes.jsae-input", "saes.jsae-output"])
+    assert all("model.layers.1.self_attn" in fault and "q_proj" in fault for fault in faults)
 
 
 @pytest.mark.parametrize(
@@ -162,9 +183,20 @@ def test_imported_scores_are_checked_before_any_work():
     (fault,) = found(comparison__imported={"theirs": entry}).faults
     assert fault.startswith("comparison.imported.theirs.sha256: is missing") and hashlib.sha256(b"x").hexdigest() in fault
     digest = hashlib.sha256(b"x").hexdigest()
-    assert not found(comparison__imported={"theirs": {**entry, "sha256": digest}}).faults
+    (fault,) = found(comparison__imported={"theirs": {**entry, "sha256": digest}}).faults
+    assert fault.startswith("comparison.imported.theirs.path: scores.parquet cannot be read as Parquet")
     (fault,) = found(comparison__imported={"theirs": {**entry, "sha256": digest, "path": "gone.parquet"}}).faults
     assert "gone.parquet: cannot be read" in fault
+
+
+@pytest.mark.parametrize(("table", "told"), [("scores.parquet", ""), ("explanations.parquet", "has the columns latent, text, ")])
+def test_a_file_that_holds_no_scores_of_an_import_is_told_by_its_columns(table, told):
+    pq.write_table(IMPORT.tables[table].empty_table(), "some.parquet")
+    digest = hashlib.sha256(Path("some.parquet").read_bytes()).hexdigest()
+    entry = {"path": "some.parquet", "sha256": digest, "sae": "topk-64", "explainer": "lexical"}
+    faults = found(comparison__imported={"theirs": entry}).faults
+    assert len(faults) == bool(told)
+    assert all(fault.startswith(f"comparison.imported.theirs.path: some.parquet {told}") for fault in faults)
 
 
 def checked(tree: dict):
@@ -177,12 +209,6 @@ def test_the_command_counts_what_will_run():
     assert result.exception is None
     # models 2; tokens, activations, compare, track; sae, latents, examples, explain and three scorers for one SAE.
     assert result.output.splitlines()[-1] == "params.yaml is fine: 1 SAEs, 2 explainers, 3 scorers, 13 cells"
-
-
-def test_a_section_that_dvc_needs_and_that_is_not_there_is_told():
-    tree = small_params()
-    del tree["jacobians"]
-    assert any(fault.startswith("jacobians: is missing; dvc.yaml makes cells") for fault in check(parse_params(tree)).faults)
 
 
 def test_the_command_fails_with_all_faults():

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,6 +71,26 @@ def test_a_finished_folder_has_its_files_with_their_digests_and_says_what_it_was
     assert manifest.inputs == {"data/source": hashlib.sha256(source).hexdigest()}
     assert sorted(path.name for path in Path("data/out").iterdir()) == ["manifest.json", "notes.parquet"]
     assert work_folders() == []
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", "1", '{"key": 1}', None])
+def test_a_result_whose_manifest_is_damaged_is_made_anew(damaged):
+    make(Path("out"))
+    manifest = Path("out", MANIFEST)
+    was = manifest.read_text()
+    manifest.write_text(was.replace('"files"', '"filez"') if damaged is None else damaged)
+    assert make(Path("out")) == "written"
+    assert manifest.read_text() == was
+
+
+def test_a_folder_may_be_read_by_whom_the_umask_allows(tmp_path):
+    """A model is copied with the mode of the folder it was fetched into, which only its owner may enter."""
+    tmp_path.joinpath("fetched").mkdir(mode=0o700)
+    with work(Path("out"), MODEL, cell="models@one", params={}) as making:
+        assert making
+        shutil.copytree(tmp_path / "fetched", making.folder, dirs_exist_ok=True)
+    tmp_path.joinpath("plain").mkdir()
+    assert Path("out").stat().st_mode == tmp_path.joinpath("plain").stat().st_mode
 
 
 def test_the_same_work_gives_the_same_bytes_again():

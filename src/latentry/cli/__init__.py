@@ -1,6 +1,8 @@
 """The command line, for what is not a stage: check before work, publish again, open the comparison."""
 
+import contextlib
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -106,12 +108,16 @@ def track() -> None:
 def show(sae: str, latent: str) -> None:
     """Look at one latent of a SAE: statistics, explanations and scores, examples by decile with marks, contrasts.
 
-    LATENT is its number; of a signed SAE also the number of its direction with its sign, such as 22+ or 22-.
+    LATENT is its number; of a signed SAE also the number of its direction with its sign, such as 22+ or 22-. In a pipe
+    or a file, where there are no colours, firing words stand in << >>.
     """
-    from latentry.explorer.show import latent_page
+    from latentry.explorer.show import latent_page, without_colours
 
-    for line in latent_page(Path("data"), sae, latent):
-        click.echo(line)
+    params = None
+    with contextlib.suppress(ParamsError):  # results are shown also while params are being edited
+        params = load_params()
+    for line in latent_page(Path("data"), sae, latent, params):
+        click.echo(line if sys.stdout.isatty() else without_colours(line))
 
 
 @commands.command()

@@ -113,7 +113,7 @@ def parquet(out: Path, licence: str | None, examples: bool, force: bool) -> None
 @click.option("--out", type=_FILE, help="The zip to write.")
 @click.option("--verify", type=_FILE, help="A zip to check, byte by byte; nothing is written.")
 @click.option("--max-bytes", type=click.IntRange(min=1), help="With --verify: the most that it may unpack to; 64 GiB where left out.")
-@click.option("--force", is_flag=True, help="Replace the file.")
+@click.option("--force", is_flag=True, help="Replace an earlier bundle.")
 def bundle(out: Path | None, verify: Path | None, max_bytes: int | None, force: bool) -> None:
     """Write report, tables, manifests and what reproduces them as one zip with checksums, or check one."""
     from latentry.exchange.bundle import export_bundle

@@ -6,11 +6,13 @@ import click
 from pydantic import TypeAdapter, ValidationError
 
 from latentry.errors import ParamsError
-from latentry.params import load_params
+from latentry.params import Params, load_params
+from latentry.records import NO_EXPLAINER
 from latentry.sections import Name
 
 _FORMATS = ("neuronpedia", "delphi", "saebench", "rows")
 """Each is read by a file of the room `exchange`."""
+_WANTED = "small letters, digits, - and _, beginning with a letter or digit, at most 60: it names a folder and an explainer"
 
 
 @click.command("import")
@@ -30,7 +32,8 @@ def import_(form: str, path: Path, name: str, sae: str, where: tuple[str, ...], 
     from latentry.explainers.fixed import Config
     from latentry.safe_text import harmless
 
-    width, out = load_params().named("saes", sae).n_latents, Path("imports", _checked(name))
+    params = load_params()
+    width, out = params.named("saes", sae).n_latents, Path("imports", _free(_checked(name), params))
     taken, told = make_import(out, form, path, sae=sae, width=width, where=_chosen(where), force=force)
     for line in summary(taken, told):
         click.echo(harmless(line))
@@ -43,8 +46,20 @@ def _checked(name: str) -> str:
     try:
         return TypeAdapter(Name).validate_python(name)
     except ValidationError:
-        wanted = "small letters, digits, - and _, beginning with a letter or digit, at most 60: it names a folder and an explainer"
-        raise ParamsError("--name", [f"is {name!r}; {wanted}"]) from None
+        raise ParamsError("--name", [f"is {name!r}; {_WANTED}"]) from None
+
+
+def _free(name: str, params: Params) -> str:
+    """A name that can be pasted as an explainer's: not that of rows without one, nor of an explainer that is another."""
+    explainer = params.explainers.get(name)
+    is_own = explainer is not None and Path("imports", name) in Path(getattr(explainer, "path", "")).parents
+    if name == NO_EXPLAINER:
+        found = "is what scores without an explanation stand under"
+    elif explainer is not None and not is_own:
+        found = f"is an explainer of params.yaml already, of kind {explainer.kind}, and not this import"
+    else:
+        return name
+    raise ParamsError("--name", [f"{name!r} {found}; choose another: {_WANTED}"])
 
 
 def _chosen(where: tuple[str, ...]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from latentry.atomic import beside
 from latentry.errors import ContractError, ExchangeError
 from latentry.exchange.bundle_file import ABOUT, FORMAT, PIECE, SUMS, VERSION
 from latentry.exchange.complete import COMPARISON, folders_of, require_complete, require_current, require_report
-from latentry.exchange.export_place import require_free
+from latentry.exchange.export_place import require_free_file
 from latentry.exchange.provenance import Chain, chain_of, provenance
 from latentry.params import Params
 from latentry.store import MANIFEST, file_digest
@@ -64,7 +64,7 @@ def export_bundle(here: Path, params: Params, out: Path, *, force: bool = False)
     """
     if out.is_dir():
         raise ExchangeError(f"{out}: is a folder, a bundle is one file; name one, such as {out / 'results.zip'}")
-    require_free(out, force=force)
+    require_free_file(out, force=force)
     saes = list(params.saes)
     folders = [*folders_of(params, saes), COMPARISON]
     require_complete(here, folders)

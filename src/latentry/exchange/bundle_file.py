@@ -83,6 +83,18 @@ def open_bundle(path: Path, max_bytes: int = MAX_BYTES) -> Bundle:
         raise ExchangeError(f"{path}: cannot be read as a bundle ({error}); get it anew from where it was exported") from None
 
 
+def is_bundle(path: Path) -> bool:
+    """Whether a file says that it is a bundle, of whatever version; its files are not checked."""
+    if not path.is_file():
+        return False
+    try:
+        with zipfile.ZipFile(path) as packed:
+            about = json.loads(_text(path, packed, ABOUT))
+    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, ValueError, ExchangeError):
+        return False
+    return isinstance(about, dict) and about.get("format") == FORMAT
+
+
 def _require(path: Path, faults: Iterator[str], remedy: str) -> None:
     if said := [f"{path}: {fault}" for fault in faults]:
         raise ExchangeError("\n".join([*said, f"{path}: {remedy}"]))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from latentry.atomic import told_when_full
 from latentry.errors import ExchangeError
+from latentry.exchange.bundle_file import is_bundle
 
 MARK = "provenance.json"
 """Stands in every folder that is exported, and says what it is."""
@@ -37,19 +38,36 @@ def new_folder(out: Path, *, force: bool, mark: str = MARK) -> Iterator[Path]:
 
 
 def require_free(out: Path, *, force: bool, mark: str = MARK) -> None:
-    """See that nothing is lost by writing there.
+    """See that nothing is lost by writing a folder there.
 
     Raises:
         ExchangeError: something is there, and it is not forced, or it is no earlier export.
     """
-    if not out.exists() and not out.is_symlink():
+    if not out.is_symlink() and out.is_dir() and not any(out.iterdir()):
         return
-    if out.is_dir() and not any(out.iterdir()):
+    _require_free(out, force=force, is_ours=(out / mark).is_file(), lacks=f"holds no {mark}")
+
+
+def require_free_file(out: Path, *, force: bool) -> None:
+    """See that nothing is lost by writing a bundle there.
+
+    Raises:
+        ExchangeError: something is there, and it is not forced, or it is no bundle.
+    """
+    _require_free(out, force=force, is_ours=is_bundle(out), lacks="is no bundle of latentry's")
+
+
+def _require_free(out: Path, *, force: bool, is_ours: bool, lacks: str) -> None:
+    if not out.exists() and not out.is_symlink():
         return
     if not force:
         raise ExchangeError(f"{out}: is there already; name another place, or replace it by --force")
-    if out.is_symlink() or (out.is_dir() and not (out / mark).is_file()):
-        raise ExchangeError(f"{out}: holds no {mark}, so latentry did not write it, and --force replaces nothing else; name another place")
+    if out.is_symlink():
+        raise ExchangeError(f"{out}: is a link, and --force replaces an earlier export only; name another place")
+    if not is_ours:
+        raise ExchangeError(
+            f"{out}: {lacks}, so latentry did not write it, and --force replaces an earlier export only; name another place"
+        )
 
 
 def _move(making: Path, out: Path) -> None:

@@ -49,7 +49,8 @@ def _entries(path: Path) -> Iterator[Entry | Unreadable]:
             yield row
             continue
         named = named or any(column in row[1] for column in LATENT)
-        yield _entry(*row)
+        why = _twice(row[1])
+        yield Unreadable(place=row[0], why=why) if why else _entry(*row)
     if not named:
         raise ExchangeError(
             f"{path.name}: no row names its latent; one of {', '.join(LATENT)} is wanted, and one of {', '.join(TEXT)} for the text"
@@ -76,6 +77,17 @@ def _entry(place: str, row: Mapping[str, Any]) -> Entry:
         about=said(row, _ABOUT),
         scores=scores,
     )
+
+
+def _twice(row: Mapping[str, Any]) -> str:
+    """Why it is not known which latent or text a row means; empty where it is."""
+    latents = {name: row[name] for name in LATENT if row.get(name) not in (None, "")}
+    texts = {name: row[name] for name in TEXT if row.get(name) not in (None, "")}
+    if len({str(value if (number := index_of(value)) is None else number) for value in latents.values()}) > 1:
+        return f"it names its latent as {' and as '.join(f'{name} {plain(value)[:40]}' for name, value in latents.items())}"
+    if len({" ".join(str(value).split()) for value in texts.values()}) > 1:
+        return f"its texts differ in {' and '.join(texts)}; one is wanted"
+    return ""
 
 
 def _score(row: Mapping[str, Any]) -> Score:

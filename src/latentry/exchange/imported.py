@@ -14,6 +14,7 @@ from typing import Any
 from latentry.errors import ExchangeError
 from latentry.exchange.reading import Unreadable
 from latentry.exchange.source import Entry, Score
+from latentry.metric_kinds import METRIC_KINDS
 
 UNREADABLE = "unreadable"
 OUTSIDE = "outside the width of the SAE"
@@ -22,9 +23,12 @@ NOT_CHOSEN = "not chosen by --where"
 SAME = "the same text of a latent again"
 OTHER = "another text of a latent that has one (the latest is taken, else the first)"
 NO_NUMBER = "no number"
+OUT_OF_RANGE = "outside the range of its metric"
 OF_OTHER = "of no text that is taken"
 TWICE = "a second score of one latent, scorer and metric (the first is taken)"
 
+_LIMITS = {"correlation": (-1.0, 1.0), "spearman": (-1.0, 1.0)}
+"""Of what others call a metric, beside those of our own."""
 MAX_CHARS = 10_000
 """Longest text taken for an explanation; longer ones are something else."""
 _SHOWN = 5
@@ -171,6 +175,8 @@ def _take_scores(taken: Taken, row: Entry, latent: int) -> None:
         held = taken.scores.setdefault(latent, {})
         if number is None:
             taken.left_scores.add(NO_NUMBER, row.place, f"latent {latent}, {score.scorer}: {_short(score.score)}")
+        elif limits := _exceeded(score.metric, number):
+            taken.left_scores.add(OUT_OF_RANGE, row.place, f"latent {latent}, {score.scorer}: {score.metric} {number:g}, {limits}")
         elif key in held:
             taken.left_scores.add(TWICE, row.place, f"latent {latent}, {score.scorer}")
         else:
@@ -196,6 +202,13 @@ def number_of(found: Any) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
+
+
+def _exceeded(metric: str, number: float) -> str:
+    """The range that a number is not in; empty where it is, or where the metric is none that is known."""
+    name = metric.strip().lower()
+    limits = _LIMITS.get(name) or (METRIC_KINDS[name].limits if name in METRIC_KINDS else None)
+    return "" if limits is None or limits[0] <= number <= limits[1] else f"not in {limits[0]:g} to {limits[1]:g}"
 
 
 def _fault_of(text: Any) -> str:

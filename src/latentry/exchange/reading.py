@@ -113,13 +113,25 @@ class NotJson:
 def parsed(content: bytes) -> Any:
     """JSON from bytes, or `NotJson`; NaN and infinity come as numbers, for whoever uses them to refuse."""
     try:
-        return json.loads(content.decode("utf-8"))
+        return json.loads(content.decode("utf-8"), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         return NotJson(f"it is no UTF-8 (byte {error.start} is {content[error.start]:#x})")
     except RecursionError:
         return NotJson("it is nested too deeply")
     except ValueError as error:  # bad JSON, and numbers of too many digits
         return NotJson(f"it is no JSON ({str(error)[:120]})")
+
+
+class _TwiceError(ValueError):
+    """An object has a name twice, so that it is not known which value is meant."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwiceError(f"the name {next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
+    return found
 
 
 def whole_json(path: Path, name: str, most: int = MAX_JSON) -> Any:

@@ -1,9 +1,11 @@
 """One latent in a terminal: its statistics, explanations with their scores, examples by decile and contrasts, marks in colour.
 
-Reads what is there and says what is not; every text is made harmless for a terminal, character for character.
+Reads what is there and says what is not, and which of it params do not name any more or came of earlier explanations; every text is
+made harmless for a terminal, character for character.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +19,24 @@ from latentry.contracts import Contract
 from latentry.errors import ParamsError
 from latentry.explorer.labels import labels_of, latent_of
 from latentry.metric_kinds import METRIC_KINDS
+from latentry.params import Params
 from latentry.records import NO_EXPLAINER
 from latentry.registry import nearest
 from latentry.safe_text import harmless
-from latentry.store import MANIFEST, read_manifest
+from latentry.store import MANIFEST, file_digest, read_manifest
 
 BOLD, MARK, DIM, RESET = "\x1b[1m", "\x1b[1;30;43m", "\x1b[2m", "\x1b[0m"
 PER_DECILE, PER_CONTRAST = 2, 4
 """Examples shown of each."""
+_MARKED, _ANSI = re.compile(f"{re.escape(MARK)}(.*?){re.escape(RESET)}"), re.compile(r"\x1b\[[0-9;]*m")
+_LEFT_OVER = " (not in params.yaml any more)"
 _SPLITS = {"explain": "explain ", "held_out": "held out"}
 
 
-def latent_page(data: Path, sae: str, named: int | str) -> Iterator[str]:
+def latent_page(data: Path, sae: str, named: int | str, params: Params | None = None) -> Iterator[str]:
     """The page of one latent, line by line, with ANSI colours; it is named by its number, or, of a signed SAE, also as `22-`.
+
+    Without params nothing is marked as left over.
 
     Raises:
         ParamsError: there is no such SAE or latent.
@@ -38,7 +45,7 @@ def latent_page(data: Path, sae: str, named: int | str) -> Iterator[str]:
     _require_known(data, sae)
     latent = latent_of(data, sae, str(named))
     yield from _head(data, sae, latent)
-    yield from _explanations(data, sae, latent)
+    yield from _explanations(data, sae, latent, params)
     folder = data / "examples" / sae
     rows = _rows(folder, contracts.EXAMPLES, "examples.parquet", latent)
     if rows is None:
@@ -102,23 +109,35 @@ def _strengths(row: Mapping[str, Any]) -> str:
     return "; " + ", ".join(f"{name} {row[key]:.3g}" for name, key in named if key in row)
 
 
-def _explanations(data: Path, sae: str, latent: int) -> Iterator[str]:
+def _explanations(data: Path, sae: str, latent: int, params: Params | None) -> Iterator[str]:
     explanations = _rows(data / "explanations" / sae, contracts.EXPLANATIONS, "explanations.parquet", latent) or []
-    scores = [
-        (folder.name, row)
-        for folder in sorted((data / "scores" / sae).glob("*/"))
-        for row in _rows(folder, contracts.SCORES, "scores.parquet", latent) or ()
-    ]
+    folders = sorted((data / "scores" / sae).glob("*/"))
+    scores = [(folder, row) for folder in folders for row in _rows(folder, contracts.SCORES, "scores.parquet", latent) or ()]
     texts = {one["explainer"]: f"{one['status']}: {one['detail']}" if one["text"] is None else one["text"] for one in explanations}
     if any(row["explainer"] == NO_EXPLAINER for _, row in scores):
         texts[NO_EXPLAINER] = "(scored without an explanation)"
+    explainers, scorers = (None, None) if params is None else ({*params.explainers, NO_EXPLAINER}, params.scorers)
     if texts:
         yield f"\n{BOLD}explanations{RESET}"
     for explainer, text in texts.items():
-        yield f"  {explainer}: {harmless(text)}"
-        for scorer, row in scores:
+        yield f"  {explainer}{_left_over(explainer, explainers)}: {harmless(text)}"
+        for folder, row in scores:
             if row["explainer"] == explainer:
-                yield f"    {DIM}{scorer}{' null' if row['null'] else ''}{RESET} {_score(row)}"
+                name = f"{folder.name}{_left_over(folder.name, scorers)}{' null' if row['null'] else ''}"
+                yield f"    {DIM}{name}{RESET} {_score(row)}{'' if explainer == NO_EXPLAINER else _earlier(data, sae, folder)}"
+
+
+def _left_over(name: str, named: Container[str] | None) -> str:
+    return "" if named is None or name in named else _LEFT_OVER
+
+
+def _earlier(data: Path, sae: str, folder: Path) -> str:
+    """What marks scores that were made from explanations other than those that are there."""
+    explained = data / "explanations" / sae
+    read = read_manifest(folder, contracts.SCORES).inputs
+    of = next((digest for name, digest in read.items() if name.endswith(f"explanations/{sae}")), None)
+    same = of is None or not (explained / MANIFEST).exists() or of == file_digest(explained / MANIFEST)
+    return "" if same else ", of earlier explanations"
 
 
 def _score(row: Mapping[str, Any]) -> str:
@@ -166,6 +185,11 @@ def _coloured(text: str, marks: Sequence[int]) -> str:
         parts += [shown[done:start], MARK, shown[start:end], RESET]
         done = end
     return "".join([*parts, shown[done:]])
+
+
+def without_colours(line: str) -> str:
+    """A line of the page for a pipe or a file, with what is marked in << >>."""
+    return _ANSI.sub("", _MARKED.sub(r"<<\1>>", line))
 
 
 def _quoted(token: str) -> str:

@@ -39,10 +39,10 @@ def test_mean_divides_by_the_pairs_of_a_token_then_by_the_tokens_that_have_one()
 
 def test_intervals_are_those_of_contexts_and_cover_the_truth():
     covered = 0
-    for seed in range(60):
+    for seed in range(30):
         one = figures(sampled(seed, scale=0.02)[0], np.random.default_rng(seed))["mean_abs"]
         covered += one.low <= 0.02 <= one.high  # the mean size of a Laplace number is its scale
-    assert covered >= 52
+    assert covered >= 25
 
 
 def test_a_difference_is_paired_where_the_contexts_are_the_same():

@@ -54,6 +54,24 @@ def test_the_same_results_give_the_same_bytes(study, bundle, tmp_path):
     assert done.digest == file_digest(bundle)
 
 
+@pytest.mark.parametrize("name", ["params.yaml", "notes.zip"])
+def test_force_replaces_an_earlier_bundle_and_no_other_file(study, bundle, tmp_path, name):
+    mine = tmp_path / name
+    mine.write_text("seed: 0")
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(mine, "w") as file:
+            file.writestr("bundle.json", "{}")
+    before = mine.read_bytes()
+    with pytest.raises(ExchangeError, match="there already"):
+        export_bundle(study, study_params(), mine)
+    with pytest.raises(ExchangeError, match="is no bundle of latentry's"):
+        export_bundle(study, study_params(), mine, force=True)
+    assert mine.read_bytes() == before
+    earlier = packed(tmp_path / "earlier.zip", {}, about=ABOUT | {"version": 0})
+    export_bundle(study, study_params(), earlier, force=True)
+    assert earlier.read_bytes() == bundle.read_bytes()
+
+
 def test_it_holds_report_tables_manifests_and_what_reproduces_them(study, bundle):
     opened = open_bundle(bundle)
     wanted = ["report/index.html", "params.yaml", "dvc.yaml", "dvc.lock", "data/comparison/cells.parquet", "data/tokens/manifest.json"]
@@ -181,16 +199,6 @@ def test_results_that_are_not_whole_make_no_bundle(study, tmp_path):
         with pytest.raises(ContractError, match=said):
             export_bundle(own, study_params(), tmp_path / "out.zip")
     assert not list(tmp_path.glob("*out.zip*"))
-
-
-def test_a_file_is_replaced_only_by_force(study, tmp_path):
-    out = tmp_path / "out.zip"
-    out.write_text("something else")
-    with pytest.raises(ExchangeError, match="there already"):
-        export_bundle(study, study_params(), out)
-    assert out.read_text() == "something else"
-    export_bundle(study, study_params(), out, force=True)
-    assert open_bundle(out).n_bytes > 0
 
 
 def test_the_command_checks_a_bundle(bundle):

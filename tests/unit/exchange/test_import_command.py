@@ -132,3 +132,17 @@ def test_of_a_sae_whose_width_is_not_known_every_latent_is_taken():
     Path("params.yaml").write_text(yaml.safe_dump(tree))
     printed = imported("delphi", "theirs", sae="all")
     assert "4 taken for SAE 'all' whose width params do not say" in printed
+
+
+@pytest.mark.parametrize(("name", "told"), [("none", "scores without an explanation"), ("lexical", "of kind lexical")])
+def test_a_name_that_cannot_be_pasted_is_refused_before_anything_is_read(name, told):
+    with pytest.raises(ParamsError, match=rf"{told}(.|\n)*small letters, digits"):
+        imported("delphi", "theirs", name=name)
+    assert not Path("imports").exists()
+
+
+def test_an_import_that_params_name_already_may_be_made_anew():
+    printed = imported("delphi", "theirs")
+    entry = yaml.safe_load(printed[printed.index("explainers:") :])["explainers"]["de"]
+    Path("params.yaml").write_text(yaml.safe_dump(small_params(explainers__de=entry)))
+    imported("delphi", "theirs", "--force")

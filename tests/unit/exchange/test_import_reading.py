@@ -109,3 +109,20 @@ def test_rows_that_name_no_latent_and_files_of_no_known_kind_are_refused(tmp_pat
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ExchangeError, match=name):
         list(from_rows.source(tmp_path / name).rows)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"latent": 3, "index": 4, "text": "a"}', "names its latent as latent 3 and as index 4"),
+        ('{"latent": 3, "text": "a", "description": "b"}', "texts differ in text and description"),
+        ('{"latent": 3, "latent": 4, "text": "a"}', "'latent' stands twice"),
+        ('{"latent": 3, "index": "3.0", "text": "a", "description": " a"}', None),
+    ],
+)
+def test_a_row_that_says_two_things_is_unreadable(tmp_path, line, why):
+    path = tmp_path / "a.jsonl"
+    path.write_text(line + '\n{"latent": 1, "text": "b"}\n')
+    first, _ = from_rows.source(path).rows
+    assert isinstance(first, Unreadable) == (why is not None)
+    assert why is None or why in first.why

@@ -141,3 +141,22 @@ def test_a_choice_that_there_is_not_is_told_with_those_there_are(where, said):
 def test_a_source_without_any_text_of_the_sae_is_refused_with_its_reasons():
     with pytest.raises(ExchangeError, match=r"of 2 rows none is an explanation of this SAE \(1 outside .*f:1.*; 1 without a text"):
         sift([row(10), row(1, "")], WIDTH, {})
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "is_taken"),
+    [
+        ("auroc", 1.0, True),
+        ("auroc", 87.0, False),
+        ("F1", -0.1, False),
+        ("balanced_accuracy", 1.01, False),
+        ("pearson", -0.5, True),
+        ("correlation", -1.5, False),
+        ("nats", -30.0, True),
+        ("their own", 87.0, True),
+    ],
+)
+def test_a_score_outside_the_range_of_its_metric_is_left_out_and_listed(metric, value, is_taken):
+    taken = sift([row(1, scores=(score(value, metric),))], WIDTH, {})
+    assert taken.n_scores_taken() == is_taken
+    assert taken.left_scores.counts == ({} if is_taken else {imported.OUT_OF_RANGE: 1})

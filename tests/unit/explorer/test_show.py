@@ -12,8 +12,10 @@ import pytest
 from hostile_text import poison
 from latentry.errors import ContractError, ParamsError
 from latentry.explorer.labels import latent_of
-from latentry.explorer.show import MARK, RESET, harmless, latent_page
+from latentry.explorer.show import MARK, RESET, harmless, latent_page, without_colours
+from latentry.params import parse_params
 from made_up_study import HOSTILE, make_study
+from small_params import small_params
 
 SAE = "topk-1k"
 
@@ -145,3 +147,29 @@ def test_details_of_failures_cannot_steer_the_terminal(data: Path, tmp_path: Pat
     for latent in pq.read_table(data / "examples" / SAE / "latents.parquet")["latent"].to_pylist():
         for line in plain(tmp_path / "data", latent):  # without our own colours
             assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", line.removeprefix("\n"))
+
+
+def test_what_params_do_not_name_any_more_is_marked_and_nothing_else(data: Path) -> None:
+    params = parse_params(small_params(explainers={"lexical": {}}, scorers={"embedding": {"model": "encoder", "max_latents": 4}}))
+    page = "\n".join(re.sub(r"\x1b\[[0-9;]*m", "", line) for line in latent_page(data, SAE, ok_latent(data), params))
+    left_over = " (not in params.yaml any more)"
+    assert f"  default{left_over}: " in page and "  lexical: " in page
+    assert f"    detection{left_over} " in page and "    embedding AUROC" in page
+    assert left_over not in "\n".join(plain(data, ok_latent(data)))
+
+
+def test_scores_of_earlier_explanations_are_marked(data: Path, tmp_path: Path) -> None:
+    changed, told = tmp_path / "data", "of earlier explanations"
+    shutil.copytree(data, changed)
+    assert told not in "\n".join(plain(changed, ok_latent(data)))
+    manifest = changed / "explanations" / SAE / "manifest.json"
+    manifest.write_text(manifest.read_text() + "\n")
+    lines = [line for line in plain(changed, ok_latent(data)) if "AUROC" in line]
+    assert lines and all(told in line for line in lines)
+
+
+def test_where_there_are_no_colours_marks_are_signs(data: Path) -> None:
+    page = list(latent_page(data, SAE, ok_latent(data)))
+    signs = [without_colours(line) for line in page]
+    assert "\x1b" not in "".join(signs)
+    assert "".join(page).count(MARK) == "".join(signs).count("<<") > 0

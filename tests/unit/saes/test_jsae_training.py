@@ -108,15 +108,14 @@ def test_both_halves_come_of_one_training_and_say_so(project, both):
     assert str(project) not in (project / "in" / "cfg.json").read_text()
 
 
-@pytest.mark.parametrize("half", ["input", "output"])
-def test_each_half_rebuilds_what_it_reads_with_decoder_rows_of_norm_1(project, both, half):
-    sae = made(project / half, half, both)
+def test_each_half_rebuilds_what_it_reads_with_decoder_rows_of_norm_1(project, both):
     x = both.rows(np.arange(96))
-    own = StoredActivations((x[:, :D] if half == "input" else x[:, D:]).reshape(96, 16, D))
-    measured = reconstruction(sae, own, HELD_OUT, block=WIDTH, batch_tokens=1024)
-    assert measured.fvu < 0.5
-    assert 1 < measured.l0 <= K
-    torch.testing.assert_close(sae.decoder.norm(dim=-1), torch.ones(WIDTH))
+    for half, own in zip(("input", "output"), x.split(D, dim=-1), strict=True):
+        sae = made(project / half, half, both)
+        measured = reconstruction(sae, StoredActivations(own.reshape(96, 16, D)), HELD_OUT, block=WIDTH, batch_tokens=1024)
+        assert measured.fvu < 0.5
+        assert 1 < measured.l0 <= K
+        torch.testing.assert_close(sae.decoder.norm(dim=-1), torch.ones(WIDTH))
 
 
 def test_the_curve_has_each_halfs_error_and_the_jacobian_that_both_share(project, both):
@@ -162,14 +161,12 @@ def test_a_dearer_jacobian_is_a_smaller_one_and_is_the_one_that_the_files_have(p
 def test_a_training_killed_again_and_again_or_lost_ends_with_the_same_bytes(project, both):
     made(project / "plain", "input", both)
     shutil.rmtree(project / ".cache" / "pairs")
-    made(project / "again", "input", both)
-    shutil.rmtree(project / ".cache" / "pairs")
     killing = Both(planted_mlp(), at=frozenset({2, 5, 8}))
     for _ in range(3):
         with pytest.raises(Killed):
             made(project / "killed", "input", killing)
     made(project / "killed", "input", killing)
-    assert bytes_in(project / "plain") == bytes_in(project / "again") == bytes_in(project / "killed")
+    assert bytes_in(project / "plain") == bytes_in(project / "killed")
     assert [path.suffix for path in sorted((project / ".cache" / "pairs").iterdir())] == ["", ".lock"]
 
 

@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from latentry.errors import HookpointError, UnsupportedError
+from latentry.mlp_jacobian import jacobian
 from latentry.subjects.mlp import mlp_of
 
 SIZE = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 32}
@@ -58,6 +59,26 @@ def test_the_mlp_makes_of_any_row_what_its_module_makes(name):
     mlp = mlp_of(model, module)
     torch.testing.assert_close(mlp(x), model.get_submodule(module)(x.unsqueeze(0))[0], rtol=1e-4, atol=1e-4)
     assert (mlp.gate is None) == (name in ("gpt-neox", "gpt2", "phi"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_jacobian_is_what_the_models_own_module_does_to_the_active_latents(name):
+    """By autograd through the module, and by finite differences of it, with the active latents held."""
+    model, module = built(name)
+    mlp, own = mlp_of(model, module).to(dtype=torch.float64), model.get_submodule(module).double()
+    x, decoder, encoder = (torch.randn(n, 16, dtype=torch.float64) for n in (3, 12, 10))
+    inputs, outputs = (torch.stack([torch.randperm(n)[:4] for _ in range(3)]) for n in (12, 10))
+    found = jacobian(mlp, x, inputs, outputs, decoder, encoder)
+    for token in range(3):
+
+        def encoded(strengths, token=token):
+            return own((x[token] + strengths @ decoder[inputs[token]])[None, None])[0, 0] @ encoder[outputs[token]].T
+
+        by_autograd = torch.autograd.functional.jacobian(encoded, torch.zeros(4, dtype=torch.float64))
+        nudges = 1e-5 * torch.eye(4, dtype=torch.float64)
+        by_differences = torch.stack([(encoded(nudge) - encoded(-nudge)) / 2e-5 for nudge in nudges], dim=-1)
+        torch.testing.assert_close(found[token], by_autograd, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(found[token], by_differences.detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_weights_in_bfloat16_are_read_too():
