@@ -9,6 +9,7 @@ from typing import Any
 
 from latentry.errors import ContractError
 from latentry.exchange.locked import Locks
+from latentry.exchange.locked_params import lock_changes
 from latentry.exchange.provenance import manifest_at
 from latentry.exchange.verify import verify
 from latentry.params import Params
@@ -55,13 +56,14 @@ def require_report(here: Path) -> None:
 
 
 def require_current(here: Path, params: Params, folders: Sequence[str]) -> None:
-    """See that folders were made from the parameters as they stand.
+    """See that folders were made from the parameters as they stand, by their manifests and by `dvc.lock`.
 
     Raises:
-        ContractError: each setting that was another one then.
+        ContractError: each setting that was another one then, or there is no `dvc.lock`.
     """
     whole = params.model_dump(mode="json", serialize_as_any=True)
     said = [f"{folder}: {change}" for folder in folders for change in _changes(manifest_at(here / folder).params, whole)]
+    said += lock_changes(here, [_cell(folder) for folder in folders])
     if said:
         raise ContractError(
             "\n".join([*said, "nothing was exported: params.yaml is not what these results were made from; run `dvc repro`"])

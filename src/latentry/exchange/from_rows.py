@@ -43,18 +43,19 @@ def source(path: Path) -> Source:
 
 
 def _entries(path: Path) -> Iterator[Entry | Unreadable]:
-    named = False
+    named, found = False, None
     for row in _rows(path, name_of(path, path)):
         if isinstance(row, Unreadable):
             yield row
             continue
+        found = found or ", ".join(map(plain, list(row[1])[:10]))
         named = named or any(column in row[1] for column in LATENT)
         why = _twice(row[1])
         yield Unreadable(place=row[0], why=why) if why else _entry(*row)
     if not named:
-        raise ExchangeError(
-            f"{path.name}: no row names its latent; one of {', '.join(LATENT)} is wanted, and one of {', '.join(TEXT)} for the text"
-        )
+        wanted = f"one of {', '.join(LATENT)} is wanted, and one of {', '.join(TEXT)} for the text; in UTF-8, CSV with commas"
+        said = "has no rows" if found is None else f"no row names its latent, its columns are {found or 'none'}"
+        raise ExchangeError(f"{path.name}: {said}; {wanted}")
 
 
 def _rows(path: Path, name: str) -> Iterable[tuple[str, Mapping[str, Any]] | Unreadable]:

@@ -170,12 +170,30 @@ def csv_rows(path: Path, name: str) -> Iterator[tuple[str, Mapping[str, Any]] | 
             continue
         if names is None:
             names = cells
+            _check_header(names, name)
         elif any("\udc80" <= character <= "\udcff" for cell in cells for character in cell):
             yield Unreadable(place=texts.place, why="it is no UTF-8")
         elif len(cells) > len(names):
             yield Unreadable(place=texts.place, why=f"it has {len(cells)} cells, and there are {len(names)} columns")
         elif cells:
             yield texts.place, dict(zip(names, cells, strict=False))
+
+
+def _check_header(names: list[str], name: str) -> None:
+    """Refuse a first line of another encoding or separator, or with a name twice.
+
+    Raises:
+        ExchangeError: it is one of these; names the columns found.
+    """
+    found = ", ".join(repr(one) for one in names[:10]).encode("utf-8", "replace").decode()
+    if any("\udc80" <= character <= "\udcff" or character == "\0" for one in names for character in one):
+        raise ExchangeError(f"{name}: its first line is no UTF-8 ({found}); save it as CSV in UTF-8, with commas between the columns")
+    if len(names) == 1 and any(sign in names[0] for sign in ";\t|"):
+        raise ExchangeError(
+            f"{name}: its columns are not parted by commas, the first line is {found}; save it as CSV with commas, in UTF-8"
+        )
+    if twice := sorted({one for one in names if one and names.count(one) > 1}):
+        raise ExchangeError(f"{name}: its first line has {', '.join(map(repr, twice))} twice; give each column a name of its own")
 
 
 class _Texts:

@@ -20,7 +20,7 @@ from latentry.store import MANIFEST
 DEFAULT = ("data", "report")
 """What is verified where no folder is named."""
 
-_NOT_RESULTS = (".gitignore", ".DS_Store")
+_NOT_RESULTS = (".gitignore", ".keep", ".DS_Store")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

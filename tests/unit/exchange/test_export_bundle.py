@@ -191,7 +191,7 @@ def test_what_is_no_zip_or_no_bundle_is_refused(tmp_path):
 def test_results_that_are_not_whole_make_no_bundle(study, tmp_path):
     for lost, said in {
         "report/index.html": "dvc repro compare",
-        "dvc.lock": "has no dvc.lock",
+        "dvc.lock": "dvc.lock: is not there",
         f"data/scores/topk-1k/fuzzing/{MANIFEST}": "fuzzing",
     }.items():
         own = Path(shutil.copytree(study, tmp_path / lost.replace("/", "-")))

@@ -20,6 +20,7 @@ from latentry.exchange.dataset import export_dataset
 from latentry.exchange.provenance import chain_of, provenance
 from latentry.store import MANIFEST, file_digest
 from planted_folders import finish
+from small_params import put
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +187,32 @@ def test_all_tables_have_one_schema_in_all_files(dataset):
         schemas = {pq.read_schema(path).remove_metadata().to_string() for path in table.rglob("*.parquet")}
         assert len(schemas) == 1, table
     assert pq.read_schema(next((dataset / "data/scores").rglob("*.parquet"))).field("chance").type == pa.float64()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("tokens.n_tokens", 6400, r"tokens: run with tokens.n_tokens = 3200, now = 6400 in params.yaml"),
+        ("latents.dtype", "float16", r"latents@topk-1k: run with latents.dtype = 'float32', now = 'float16'"),
+        ("explainers.other", {}, r"explain@topk-1k: run with explainers.other not set, now = \{\}"),
+    ],
+)
+def test_params_that_results_were_not_made_from_are_refused_by_the_lock(study, tmp_path, place, value, said):
+    own = Path(shutil.copytree(study, tmp_path / "own"))
+    tree = yaml.safe_load((own / "params.yaml").read_text())
+    put(tree, place, value)
+    (own / "params.yaml").write_text(yaml.safe_dump(tree))
+    with pytest.raises(ContractError, match=said):
+        export_dataset(own, study_params(), tmp_path / "out", licence=None, with_examples=False)
+
+
+def test_a_cell_that_is_not_locked_and_no_lock_at_all_are_refused(study, tmp_path):
+    own = Path(shutil.copytree(study, tmp_path / "own"))
+    lock = yaml.safe_load((own / "dvc.lock").read_text())
+    del lock["stages"]["explain@topk-1k"]
+    (own / "dvc.lock").write_text(yaml.safe_dump(lock))
+    with pytest.raises(ContractError, match="explain@topk-1k: was never run"):
+        export_dataset(own, study_params(), tmp_path / "out", licence=None, with_examples=False)
+    (own / "dvc.lock").unlink()
+    with pytest.raises(ContractError, match=r"dvc\.lock: is not there"):
+        export_dataset(own, study_params(), tmp_path / "out", licence=None, with_examples=False)

@@ -202,7 +202,7 @@ def test_what_is_there_is_replaced_only_by_force_and_only_an_export(study, expor
     assert not (out / "left").exists()
     mine.mkdir()
     (mine / "thesis").write_text("years of work")
-    with pytest.raises(ExchangeError, match="replaces nothing else"):
+    with pytest.raises(ExchangeError, match="replaces an earlier export only"):
         export_neuronpedia(study, study_params(), LEXICAL, mine, force=True)
     assert (mine / "thesis").read_text() == "years of work"
 

@@ -126,3 +126,22 @@ def test_a_row_that_says_two_things_is_unreadable(tmp_path, line, why):
     first, _ = from_rows.source(path).rows
     assert isinstance(first, Unreadable) == (why is not None)
     assert why is None or why in first.why
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"latent;text\n1;a\n", "not parted by commas.*'latent;text'.*with commas, in UTF-8"),
+        ("latent,text\n1,a\n".encode("utf-16"), "its first line is no UTF-8.*save it as CSV in UTF-8"),
+        ("latent,text\n1,a\n".encode("utf-16-le"), "its first line is no UTF-8"),
+        (b"", "has no rows; one of latent, feature, index"),
+        (b"latent,text\n", "has no rows"),
+        (b"number,words\n1,a\n", "no row names its latent, its columns are number, words; "),
+        (b"latent,latent,text\n1,2,a\n", "'latent' twice"),
+    ],
+)
+def test_a_csv_file_of_another_form_is_told_with_what_is_wanted(tmp_path, content, told):
+    path = tmp_path / "a.csv"
+    path.write_bytes(content)
+    with pytest.raises(ExchangeError, match=f"^a.csv: .*{told}"):
+        list(from_rows.source(path).rows)

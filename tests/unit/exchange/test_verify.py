@@ -269,3 +269,10 @@ def test_a_folder_that_may_not_be_read_is_told_as_such(below: str) -> None:
             os.seteuid(was)
             closed.chmod(0o700)
     assert "may not be read by you" in said
+
+
+def test_a_folder_that_only_git_keeps_is_nothing_to_check(project: Path) -> None:
+    (project / "edges").mkdir()
+    (project / "edges" / ".keep").write_text("")
+    found = verify([project])
+    assert (found.faults, found.not_checked) == ((), ())
