@@ -37,11 +37,11 @@ repro-tiny: $(INSTALLED) ## The same DAG on a tiny random model, under two minut
 	@python tests/pipeline/tiny.py .cache/tiny
 
 repro-scorers: $(INSTALLED) ## Every scorer on three latents of one SAE of the example, in .cache/all-scorers
-	@python examples/all-scorers/run.py
+	@python examples/run.py all-scorers
 	@echo "done: open .cache/all-scorers/report/index.html"
 
 repro-jacobian: $(INSTALLED) ## Jacobians of an MLP of the example's subject, JSAE beside separate SAEs, in .cache/jacobian
-	@python examples/jacobian/run.py
+	@python examples/run.py jacobian
 	@echo "done: open .cache/jacobian/report/index.html"
 
 repro-parallel: $(INSTALLED) ## Run cells side by side: make repro-parallel JOBS=4

@@ -17,7 +17,7 @@ from latentry.cli import commands
 from latentry.contracts import IMPORT, MODEL
 from latentry.errors import ParamsError
 from latentry.models.random import Config, build
-from latentry.params import Params, parse_params
+from latentry.params import Params, load_params, parse_params
 from latentry.preflight import Found, check, mend_lock, unwritten
 from native_saes import ALL, WIDTH
 from planted_folders import finish
@@ -119,6 +119,7 @@ def test_a_sae_whose_folder_is_not_there_is_told():
     assert [fault.split(";")[0] for fault in faults] == ["saes.mine.folder: weights/mine is not there"]
 
 
+ROOT = Path(__file__).parents[2]
 API = {"judge": {"kind": "openai_compatible", "model": "m"}}
 
 
@@ -351,3 +352,8 @@ def test_weights_of_another_shape_than_their_configuration_says_are_told_without
     assert (
         found(saes=saes).faults[0].startswith("saes.mine.folder: mine/sae_weights.safetensors: W_enc has shape (16, 63), wanted (16, 64)")
     )
+
+
+@pytest.mark.parametrize("path", [ROOT / "params.yaml", *sorted(ROOT.glob("examples/*/params.yaml"))], ids=lambda path: path.parent.name)
+def test_params_that_ship_name_every_section_that_dvc_looks_for(path):
+    assert list(unwritten(load_params(path), ROOT / "dvc.yaml")) == []
