@@ -51,6 +51,7 @@ def neuronpedia(
 ) -> None:
     """Write upload batches of one SAE's labels for Neuronpedia, or check some."""
     from latentry.exchange.neuronpedia import Asked, export_neuronpedia
+    from latentry.exchange.neuronpedia_limits import told
     from latentry.exchange.neuronpedia_names import Given, check_sae, explainer_of, names_of
     from latentry.params import load_params
 
@@ -73,7 +74,7 @@ def neuronpedia(
         leave_out=leave_out,
     )
     done = export_neuronpedia(HERE, params, asked, out, force=force)
-    for breach in done.breaches:
+    for breach in told(done.breaches):
         click.echo(f"left out: {breach}", err=True)
     click.echo(f"{done.n_latents:,} latents, batches: {done.n_batches:,}, {done.n_scores:,} scores beside them: {out}")
     click.echo(f"as model {asked.names.model}, source {asked.names.source}, by {asked.names.method} with {asked.names.explainer_model}")
@@ -89,7 +90,7 @@ def _check(files: tuple[str, ...], also_known: tuple[str, ...]) -> None:
     found = list(breaches_of_files([Path(name) for name in files], also_known))
     if found:
         names = f"; {KNOWN_NAMES}" if any("Name: " in breach for breach in found) else ""
-        raise ExchangeError("\n".join([*found, f"{len(found):,} limits broken; Neuronpedia would refuse these batches{names}"]))
+        raise ExchangeError("\n".join([*found, f"Neuronpedia would refuse these batches{names}"]))
     click.echo(f"{len(files):,} {'batch keeps' if len(files) == 1 else 'batches keep'} every limit known here")
 
 
@@ -110,24 +111,13 @@ def parquet(out: Path, licence: str | None, examples: bool, force: bool) -> None
 
 
 @export.command()
-@click.option("--out", type=_FILE, help="The zip to write.")
-@click.option("--verify", type=_FILE, help="A zip to check, byte by byte; nothing is written.")
-@click.option("--max-bytes", type=click.IntRange(min=1), help="With --verify: the most that it may unpack to; 64 GiB where left out.")
+@click.option("--out", type=_FILE, required=True, help="The zip to write; `latentry verify` checks one.")
 @click.option("--force", is_flag=True, help="Replace an earlier bundle.")
-def bundle(out: Path | None, verify: Path | None, max_bytes: int | None, force: bool) -> None:
-    """Write report, tables, manifests and what reproduces them as one zip with checksums, or check one."""
+def bundle(out: Path, force: bool) -> None:
+    """Write report, tables, manifests and what reproduces them as one zip with checksums."""
     from latentry.exchange.bundle import export_bundle
-    from latentry.exchange.bundle_file import MAX_BYTES, open_bundle
     from latentry.params import load_params
-    from latentry.safe_text import harmless
 
-    if verify is not None and out is None:
-        found = open_bundle(verify, max_bytes or MAX_BYTES)
-        click.echo(f"{verify}: all {len(found.sums):,} files, {found.n_bytes / 1e6:,.1f} MB unpacked, are as they were exported")
-        click.echo(harmless(f"SAEs {', '.join(map(str, found.about.get('saes', ())))}; commit {found.about.get('commit')}"))
-        return
-    if out is None or verify is not None:
-        raise click.UsageError("name either --out FILE or --verify FILE")
     done = export_bundle(HERE, load_params(), out, force=force)
     click.echo(f"{out}: {done.n_files:,} files, {done.n_bytes / 1e6:,.1f} MB before packing")
     click.echo(f"sha256 {done.digest}; of the list of checksums {done.content_digest}")

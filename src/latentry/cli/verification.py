@@ -1,6 +1,7 @@
 """`latentry verify`: whether results are whole, unchanged, and made from one another."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -8,14 +9,26 @@ import click
 from latentry.errors import ContractError, ExchangeError
 
 MEND = (
-    "to mend: delete the folder, then `dvc pull FOLDER` fetches what was pushed of it, and `dvc repro` takes it from DVC's cache or makes it anew;"
-    " fetch again what came by `dvc get`, or as a zip"
+    "to mend a folder: delete it, then `dvc pull FOLDER` fetches what was pushed of it, and `dvc repro` takes it from DVC's cache or makes it anew;"
+    " fetch again what came by `dvc get`"
 )
+MEND_BUNDLE = "to mend a bundle: get it anew from where it was exported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checked:
+    """What was looked at, in words, and what is wrong with it."""
+
+    what: str
+    faults: Sequence[str]
+    mend: str
+    """Empty where the fault itself says what to do."""
 
 
 @click.command()
 @click.argument("places", nargs=-1, metavar="[FOLDER | FILE.zip]...", type=click.Path(exists=True, path_type=Path))
-def verify(places: tuple[Path, ...]) -> None:
+@click.option("--max-bytes", type=click.IntRange(min=1), help="The most that a zip may unpack to; 64 GiB where left out.")
+def verify(places: tuple[Path, ...], max_bytes: int | None) -> None:
     """Check results: files against manifests, folders against dvc.lock, and each folder against those it was made from.
 
     FOLDER is one folder of results, as `dvc get` fetches it, or one that holds such; FILE.zip is a bundle. With neither, all of data and
@@ -25,29 +38,34 @@ def verify(places: tuple[Path, ...]) -> None:
 
     bundles = [place for place in places if place.is_file()]
     folders = [place for place in places if place not in bundles] or ([] if bundles else [Path(name) for name in DEFAULT])
-    found = [*(_of_folders(folders) if folders else ()), *(_of_bundle(path) for path in bundles)]
-    what, faults = "; ".join(one[0] for one in found), [fault for one in found for fault in one[1]]
+    checked = [*([_of_folders(folders)] if folders else ()), *(_of_bundle(path, max_bytes) for path in bundles)]
+    what, faults = "; ".join(one.what for one in checked), [fault for one in checked for fault in one.faults]
     if faults:
         counted = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        raise ContractError("\n".join([f"{counted} in {what}", *(f"  - {fault}" for fault in faults), MEND]))
+        mends = dict.fromkeys(one.mend for one in checked if one.faults and one.mend)
+        raise ContractError("\n".join([f"{counted} in {what}", *(f"  - {fault}" for fault in faults), *mends]))
     click.echo(f"all is as written: {what}")
 
 
-def _of_folders(folders: Sequence[Path]) -> Iterator[tuple[str, Sequence[str]]]:
+def _of_folders(folders: Sequence[Path]) -> _Checked:
     from latentry.exchange.verify import verify as verified
 
     found = verified(folders)
     for unknown in found.not_checked:
         click.echo(f"not checked: {unknown}")
     size = f"{found.n_files:,} files, {found.n_bytes:,} bytes, {found.n_links:,} links from folder to folder"
-    yield f"{len(found.folders):,} folders ({size})", found.faults
+    return _Checked(what=f"{len(found.folders):,} folders ({size})", faults=found.faults, mend=MEND)
 
 
-def _of_bundle(path: Path) -> tuple[str, Sequence[str]]:
-    from latentry.exchange.bundle_file import open_bundle
+def _of_bundle(path: Path, max_bytes: int | None) -> _Checked:
+    from latentry.exchange.bundle_file import MAX_BYTES, BundleError, open_bundle
+    from latentry.safe_text import harmless
 
     try:
-        found = open_bundle(path)
+        found = open_bundle(path, max_bytes or MAX_BYTES)
+    except BundleError as error:
+        return _Checked(what=str(path), faults=error.faults, mend=MEND_BUNDLE)
     except ExchangeError as error:
-        return str(path), str(error).splitlines()
-    return f"{path} ({len(found.sums):,} files, {found.n_bytes:,} bytes unpacked)", ()
+        return _Checked(what=str(path), faults=[str(error)], mend="")
+    origin = harmless(f"SAEs {', '.join(map(str, found.about.get('saes', ())))}; commit {found.about.get('commit')}")
+    return _Checked(what=f"{path} ({len(found.sums):,} files, {found.n_bytes:,} bytes unpacked; {origin})", faults=(), mend="")

@@ -38,7 +38,7 @@ data/                   the tables in Parquet, and in manifest.json of each fold
 bundle.json             where all of it comes from: models, tokens, SAEs, judges, parameters and commit
 params.yaml, dvc.yaml, dvc.lock    with the commit in bundle.json these make it again
 
-Check it with `sha256sum -c SHA256SUMS` after unpacking, or with `latentry export bundle --verify FILE` before.
+Check it with `sha256sum -c SHA256SUMS` after unpacking, or with `latentry verify FILE` before.
 """
 
 

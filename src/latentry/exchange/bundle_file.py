@@ -11,7 +11,7 @@ import stat
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -30,6 +30,14 @@ _MAX_TEXT = 2**28
 PIECE = 1 << 20
 """Bytes read at once."""
 _SUM = re.compile(r"([0-9a-f]{64})  (.+)")
+
+
+class BundleError(ExchangeError):
+    """A bundle is not what was exported; carries every fault found, not only the first."""
+
+    def __init__(self, faults: Sequence[str], remedy: str) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join([*faults, remedy]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +71,8 @@ def open_bundle(path: Path, max_bytes: int = MAX_BYTES) -> Bundle:
     """Check a bundle whole: its form, its version, and every byte against the checksums in it.
 
     Raises:
-        ExchangeError: it is no bundle, of another version, larger than allowed, or unsafe to unpack; or files have changed, are missing or
-            extra. All such files are named.
+        BundleError: it is unsafe to unpack, or files have changed, are missing or extra; all of them are named.
+        ExchangeError: it is no bundle, of another version, or larger than allowed.
     """
     try:
         with zipfile.ZipFile(path) as packed:
@@ -97,7 +105,7 @@ def is_bundle(path: Path) -> bool:
 
 def _require(path: Path, faults: Iterator[str], remedy: str) -> None:
     if said := [f"{path}: {fault}" for fault in faults]:
-        raise ExchangeError("\n".join([*said, f"{path}: {remedy}"]))
+        raise BundleError(said, f"{path}: {remedy}")
 
 
 def _unsafe(entries: list[zipfile.ZipInfo]) -> Iterator[str]:

@@ -18,7 +18,7 @@ from latentry.errors import ExchangeError
 from latentry.exchange import labels
 from latentry.exchange.complete import COMPARISON, folders_of, require_complete, require_current
 from latentry.exchange.export_place import MARK, new_folder, require_free
-from latentry.exchange.neuronpedia_limits import KNOWN_NAMES, MAX_LATENTS, MAX_LOGITS, Breach, latent_breaches, name_breaches
+from latentry.exchange.neuronpedia_limits import KNOWN_NAMES, MAX_LATENTS, MAX_LOGITS, Breach, latent_breaches, name_breaches, told
 from latentry.exchange.neuronpedia_names import Names
 from latentry.exchange.plain_json import write_json, write_lines
 from latentry.exchange.promoted_logits import Logits, promoted_logits
@@ -126,7 +126,7 @@ def _name_breaches(asked: Asked) -> list[Breach]:
 
 def _require_kept(breaches: Sequence[Breach], remedy: str) -> None:
     if breaches:
-        raise ExchangeError("\n".join([*map(str, breaches), f"Neuronpedia would refuse this, so nothing was written; {remedy}"]))
+        raise ExchangeError("\n".join([*told(breaches), f"Neuronpedia would refuse this, so nothing was written; {remedy}"]))
 
 
 def _explained(data: Path, asked: Asked) -> dict[int, _Row]:

@@ -66,13 +66,25 @@ class Breach:
     found: str
     allowed: str
 
-    def __str__(self) -> str:
-        whose = "" if self.latent is None else f"latent {self.latent}: "
-        return f"{whose}{self.field}: {self.found}; {self.allowed}"
+
+def told(breaches: Iterable[Breach]) -> list[str]:
+    """Breaches in words, one line for all latents of which the same is wrong with the same field; every latent is named."""
+    latents: dict[tuple[str, str, str], list[int]] = {}
+    for breach in breaches:
+        whose = latents.setdefault((breach.field, breach.found, breach.allowed), [])
+        if breach.latent is not None:
+            whose.append(breach.latent)
+    return [f"{_named(whose)}{field}: {found}; {allowed}" for (field, found, allowed), whose in latents.items()]
+
+
+def _named(latents: Sequence[int]) -> str:
+    if not latents:
+        return ""
+    return f"latent {latents[0]}: " if len(latents) == 1 else f"{len(latents):,} latents ({', '.join(map(str, latents))}): "
 
 
 def breaches_of_files(files: Sequence[Path], also_known: Collection[str] = ()) -> Iterator[str]:
-    """Every breach in upload batches on disk, each with its file; an index may stand once among all batches of one source.
+    """Every breach in upload batches on disk, as `told`, each line with its file; an index may stand once among all batches of one source.
 
     Raises:
         ExchangeError: a file cannot be read.
@@ -80,10 +92,11 @@ def breaches_of_files(files: Sequence[Path], also_known: Collection[str] = ()) -
     seen: dict[tuple[Any, Any], dict[int, str]] = {}
     for path in files:
         batch = _read(path)
-        yield from (f"{path}: {breach}" for breach in breaches(batch, also_known))
+        found = list(breaches(batch, also_known))
         if isinstance(batch, dict):
             source = (str(batch.get("modelId")), str(batch.get("source")))
-            yield from (f"{path}: {breach}" for breach in _repeated(batch, path, seen.setdefault(source, {})))
+            found += _repeated(batch, path, seen.setdefault(source, {}))
+        yield from (f"{path}: {line}" for line in told(found))
 
 
 def breaches(batch: Any, also_known: Collection[str] = ()) -> Iterator[Breach]:

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from exportable_study import make_exportable, study_params
-from latentry.cli.exports import export
+from latentry.cli.verification import verify
 from latentry.errors import ContractError, ExchangeError
 from latentry.exchange.bundle import export_bundle
 from latentry.exchange.bundle_file import open_bundle
@@ -202,8 +202,18 @@ def test_results_that_are_not_whole_make_no_bundle(study, tmp_path):
 
 
 def test_the_command_checks_a_bundle(bundle):
-    done = CliRunner().invoke(export, ["bundle", "--verify", str(bundle)])
-    assert "are as they were exported" in done.output
+    done = CliRunner().invoke(verify, [str(bundle)])
+    assert done.output.startswith(f"all is as written: {bundle} (")
     assert "topk-1k, jumprelu-1k" in done.output
-    wrong = CliRunner().invoke(export, ["bundle", "--verify", str(bundle), "--max-bytes", "1000"])
-    assert isinstance(wrong.exception, ExchangeError)
+    small = CliRunner().invoke(verify, [str(bundle), "--max-bytes", "1000"])
+    assert isinstance(small.exception, ContractError)
+    assert "raise it by --max-bytes" in str(small.exception)
+
+
+def test_the_command_counts_faults_and_says_what_to_do_once(tmp_path):
+    changed = packed(tmp_path / "changed.zip", {"a": b"1", "b": b"2", "c": b"3"}, {"a": b"other", "b": b"other", "c": b"3"})
+    wrong = CliRunner().invoke(verify, [str(changed)])
+    first, *faults, last = str(wrong.exception).splitlines()
+    assert first == f"2 faults in {changed}"
+    assert [fault.split(" has changed")[0] for fault in faults] == [f"  - {changed}: a", f"  - {changed}: b"]
+    assert last == "to mend a bundle: get it anew from where it was exported"

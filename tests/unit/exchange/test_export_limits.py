@@ -124,8 +124,19 @@ def test_an_index_may_stand_once_among_the_batches_of_a_source(tmp_path):
     for name, batch in {"a": GOOD, "b": GOOD, "c": other}.items():
         (tmp_path / name).write_text(json.dumps(batch))
     found = list(breaches_of_files([tmp_path / name for name in "abc"]))
-    assert len(found) == 2
-    assert all(breach.startswith(f"{tmp_path / 'b'}: latent {index}: index") for breach, index in zip(found, (7, 8), strict=True))
+    assert found == [f"{tmp_path / 'b'}: 2 latents (7, 8): index: stands a second time, first in {tmp_path / 'a'}; once in a source"]
+
+
+def test_one_line_tells_of_all_latents_of_which_the_same_is_wrong(tmp_path):
+    batch = json.loads(json.dumps(GOOD))
+    for feature in batch["features"]:
+        feature["explanations"][0]["methodName"] = "mine"
+    batch["features"][1]["density"] = 2
+    (tmp_path / "batch").write_text(json.dumps(batch))
+    assert [line.removeprefix(f"{tmp_path / 'batch'}: ").partition(";")[0] for line in breaches_of_files([tmp_path / "batch"])] == [
+        "2 latents (7, 8): explanations[0].methodName: is 'mine'",
+        "latent 8: density: is 2",
+    ]
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "\xff"])
