@@ -47,7 +47,7 @@ def card(data: Path, params: Params, told: Mapping[str, Any], tables: Mapping[st
 
 
 _SCORES = (
-    "The mean over n latents of each scorer's headline metric, with its 95 % interval; *chance* is what an answer that does not look at"
+    "The mean over n latents of each scorer's headline metric, with its 95 % interval, and how many were asked for; *chance* is what an answer that does not look at"
     " the explanation gives, *null* the same examples scored under another latent's explanation, *lift* the mean difference to the null,"
     " over the latents that have both. A metric's name holds its contrasts: numbers of different names are not comparable. Intervals cover the"
     " latents drawn and the judge's noise, not the corpus or the seed. Latents without a score are in no mean and have a `status` in the tables."
@@ -138,13 +138,16 @@ def _score_table(data: Path) -> str:
     rows = [
         (
             *(cell[name] for name in ("sae", "explainer", "scorer", "metric")),
-            f"{_number(cell['mean'])} ({_number(cell['low'])} to {_number(cell['high'])})",
-            *(_number(value) for value in (chance_of(cell["metric"]), cell["null"], cell["lift"])),
+            _interval(cell["mean"], cell["low"], cell["high"]),
             f"{cell['n']} of {cell['n_asked']}",
+            _number(chance_of(cell["metric"])),
+            "none" if cell["null"] is None else _number(cell["null"]),
+            _interval(cell["lift"], cell["lift_low"], cell["lift_high"]),
+            cell["n_lift"],
         )
         for cell in cells
     ]
-    return _table(("SAE", "explainer", "scorer", "metric", "mean (95 %)", "chance", "null", "lift", "n"), rows)
+    return _table(("SAE", "explainer", "scorer", "metric", "mean (95 %)", "n", "chance", "null", "lift (95 %)", "n of the lift"), rows)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -154,14 +157,20 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def _sources(sources: Sequence[Mapping[str, Any]]) -> str:
     def said(source: Mapping[str, Any]) -> str:
-        named = source.get("id") or source.get("path") or ", ".join(source.get("requirements", ())) or source["kind"]
-        return f"{source['kind']} {named}" + (f" at {source['revision']}" if source.get("revision") else "")
+        named = source.get("id") or source.get("path") or ", ".join(source.get("requirements", ())) or ""
+        return f"{source['kind']} {named}".strip() + (f" at {source['revision']}" if source.get("revision") else "")
 
     return _text(", or ".join(said(source) for source in sources))
 
 
 def _digest(what: str, digest: str | None) -> str:
     return f"{what} `{digest[:16]}`" if digest else f"digest of {what} unknown here"
+
+
+def _interval(value: Any, low: Any, high: Any) -> str:
+    if value is None:
+        return "no latent has one"
+    return f"{_number(value)} ({_number(low)} to {_number(high)})"
 
 
 def _number(value: Any) -> str:

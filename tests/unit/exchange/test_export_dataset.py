@@ -120,6 +120,24 @@ def test_names_in_the_card_make_no_markup(study):
     assert "license" not in yaml.safe_load(text.split("---\n")[1])
 
 
+def test_the_card_says_how_many_latents_stand_behind_each_mean_and_where_there_is_none(study, tmp_path):
+    own = Path(shutil.copytree(study, tmp_path / "own"))
+    path = own / "data/comparison/cells.parquet"
+    cells = pq.read_table(path)
+    first, nothing = cells.to_pylist()[0], dict.fromkeys(("mean", "low", "high", "null", "lift", "lift_low", "lift_high"))
+    measured = {"mean": 0.7, "low": 0.6, "high": 0.8, "null": 0.5, "lift": 0.2, "lift_low": 0.1, "lift_high": 0.3}
+    counted = {"headline": True, "n_asked": 9, "metric": "auroc_random"}
+    rows = [{**first, **counted, **measured, "n": 8, "n_lift": 7}, {**first, **counted, **nothing, "n": 0, "n_lift": 0}]
+    path.unlink()
+    pq.write_table(pa.Table.from_pylist(rows, schema=cells.schema), path)
+    params = study_params(models__subject={"format": "folder", "sources": [{"kind": "random", "purpose": "language_model"}]})
+    told = provenance(own, params, chain_of(own, ["data/saes/topk-1k"]), list(params.saes))
+    text = card(own / "data", params, told, {"explanations": ("texts", 3)}, None)
+    assert "| auroc_random | 0.7 (0.6 to 0.8) | 8 of 9 | 0.5 | 0.5 | 0.2 (0.1 to 0.3) | 7 |" in text
+    assert "| auroc_random | no latent has one | 0 of 9 | 0.5 | none | no latent has one | 0 |" in text
+    assert "from random" in text and "random random" not in text
+
+
 def test_paths_of_this_machine_stay_here(study):
     folder = {"kind": "folder", "path": "/home/someone/models/pythia"}
     params = study_params(
