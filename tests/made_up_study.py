@@ -6,7 +6,7 @@ One document holds hostile text, so that every page made of it shows whether it 
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,18 @@ def make_study(root: Path, *, n_latents: int = 30, n_default: int = 6, seed: int
     _comparison(data, saes, latent_rows, cell_rows)
     _project(root, saes)
     return root
+
+
+def rewrite(root: Path, name: str, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+    """Put every row of a table of the comparison through `change`; None drops it. The manifest tells of what stands there then."""
+    path = root / "data" / "comparison" / name
+    table = pq.read_table(path)
+    rows = [new for row in table.to_pylist() if (new := change(row)) is not None]
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+    manifest = path.with_name("manifest.json")
+    told = json.loads(manifest.read_text())
+    told["sizes"][path.name], told["files"][path.name] = path.stat().st_size, file_digest(path)
+    manifest.write_text(json.dumps(told))
 
 
 def _folder(

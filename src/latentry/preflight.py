@@ -17,6 +17,8 @@ from latentry.registry import ExplainerConfig, variant
 from latentry.runtime import device_of
 from latentry.sae_folders import Told, sae_faults, told_once
 
+MARKERS = ("data/jacobians/.keep", "data/edges/.keep")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -64,6 +66,15 @@ def mend_lock(root: Path) -> Iterator[str]:
         aside.parent.mkdir(exist_ok=True)
         lock.replace(aside)
         yield f"{lock} was cut short, as by a kill; set aside as {aside}: finished stages come back from DVC's cache"
+
+
+def make_markers(root: Path) -> None:
+    """Put back the folders that `compare` reads also where there is no Jacobian: git keeps them by a file, which `rm -rf data` deletes."""
+    for name in MARKERS:
+        marker = root / name
+        if not marker.exists():
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
 
 
 def _corpus_faults(params: Params) -> Iterator[str]:

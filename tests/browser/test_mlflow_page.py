@@ -4,12 +4,10 @@ import os
 import re
 import sys
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from made_up_study import make_study
+from made_up_study import make_study, rewrite
 from mlflow_server import free_port, serving
 from small_params import small_params
 
@@ -19,23 +17,20 @@ HEADLINES = ("embedding/auroc_random", "detection/auroc_random", "fuzzing/auroc_
 PATIENCE_MS = 90_000
 
 
-def lose_a_cell(study):
-    """One SAE was not scored by fuzzing: the page must stand all the same."""
-    path = study / "data" / "comparison" / "cells.parquet"
-    table = pq.read_table(path)
-    rows = table.to_pylist()
-    for row in rows:
-        if (row["sae"], row["scorer"]) == ("jumprelu-2k", "fuzzing"):
-            row |= {name: None for name, value in row.items() if isinstance(value, float)}
-            row |= {"n": 0, "n_asked": 0, "n_lift": 0, "statuses": "{}"}
-    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+def not_scored_by_fuzzing(row):
+    """One SAE has no scores of one scorer: the page must stand all the same."""
+    if (row["sae"], row["scorer"]) != ("jumprelu-2k", "fuzzing"):
+        return row
+    nothing = {name: None for name, value in row.items() if isinstance(value, float)}
+    return row | nothing | {"n": 0, "n_asked": 0, "n_lift": 0, "statuses": "{}"}
 
 
 @pytest.fixture(scope="module")
 def link(tmp_path_factory):
     """The link that `latentry ui` prints, while its server runs."""
     root = tmp_path_factory.mktemp("a study, größer")
-    lose_a_cell(make_study(root, n_latents=12, widths={"1k": 1024, "2k": 2048}))
+    make_study(root, n_latents=12, widths={"1k": 1024, "2k": 2048})
+    rewrite(root, "cells.parquet", not_scored_by_fuzzing)
     (some,) = small_params()["saes"].values()
     params = small_params(saes=dict.fromkeys(SAES, some), tracking__experiment="größen 実験", tracking__required=True)
     (root / "params.yaml").write_text(yaml.safe_dump(params, allow_unicode=True), encoding="utf-8")

@@ -18,7 +18,7 @@ from latentry.contracts import IMPORT, MODEL
 from latentry.errors import ParamsError
 from latentry.models.random import Config, build
 from latentry.params import Params, load_params, parse_params
-from latentry.preflight import Found, check, mend_lock, unwritten
+from latentry.preflight import Found, check, make_markers, mend_lock, unwritten
 from native_saes import ALL, WIDTH
 from planted_folders import finish
 from small_params import small_params
@@ -227,6 +227,17 @@ def test_a_lock_that_a_kill_cut_short_is_set_aside_and_a_whole_one_is_left(tmp_p
     lock.write_text("schema: '2.0'\nstages: {}\n")
     assert list(mend_lock(tmp_path)) == []
     assert lock.exists()
+
+
+def test_the_folders_that_compare_reads_are_put_back_where_data_was_deleted(tmp_path):
+    declared = yaml.safe_load(Path(__file__).parents[2].joinpath("dvc.yaml").read_text())["stages"]["compare"]["deps"]
+    make_markers(tmp_path)
+    made = {path.relative_to(tmp_path).parent.as_posix() for path in tmp_path.rglob(".keep")}
+    assert made == {"data/jacobians", "data/edges"}
+    assert made <= set(declared)
+    make_markers(tmp_path)  # again, where they stand
+    assert checked(small_params()).exception is None
+    assert Path("data/edges/.keep").is_file()
 
 
 def weights(folder: str, d_in: int, width: int) -> None:

@@ -11,7 +11,6 @@ import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -19,12 +18,11 @@ import yaml
 from latentry.clients.reply_store import ReplyStore
 from latentry.errors import ContractError, EndpointError
 from latentry.records import Reply, Status
-from latentry.store import file_digest
 from latentry.tracking import identity, saved_view
 from latentry.tracking.publish import TrackResult, reply_totals, track
 from latentry.tracking.results import read_results, run_records
 from latentry.tracking.server import quiet_environment, shown_uri, tracking_uri, ui_command, ui_link
-from made_up_study import SCORERS, make_study
+from made_up_study import SCORERS, make_study, rewrite
 from tracked_study import ALL, SAES, params_of
 
 
@@ -49,18 +47,6 @@ def relock(root: Path, stage: str, command: str) -> None:
     lock = json.loads((root / "dvc.lock").read_text())
     lock["stages"][stage]["cmd"] = command
     (root / "dvc.lock").write_text(json.dumps(lock))
-
-
-def rewrite(root: Path, name: str, change) -> None:
-    """Put every row of a table of the comparison through `change`; None drops it."""
-    path = root / "data" / "comparison" / name
-    table = pq.read_table(path)
-    rows = [new for row in table.to_pylist() if (new := change(row)) is not None]
-    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
-    manifest = path.with_name("manifest.json")
-    told = json.loads(manifest.read_text())
-    told["sizes"][path.name], told["files"][path.name] = path.stat().st_size, file_digest(path)
-    manifest.write_text(json.dumps(told))
 
 
 def state_of(tag: str) -> dict:

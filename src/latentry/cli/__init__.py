@@ -37,6 +37,7 @@ def check() -> None:
     for said in preflight.mend_lock(project_root()):
         click.echo(said, err=True)
     params = load_params()
+    preflight.make_markers(project_root())
     found = preflight.check(params)
     for unknown in found.not_checked:
         click.echo(f"not checked yet: {harmless(unknown)}")
