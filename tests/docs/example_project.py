@@ -27,6 +27,7 @@ COPIED = (
         "pyproject.toml",
     ),
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", ".gitignore", ".dvcignore", ".importlinter", ".dvc/config", ".dvc/plots"),
+    *("data/jacobians/.keep", "data/edges/.keep"),
 )
 SMALL: dict[str, Any] = {
     "tokens": {"context": 128, "n_tokens": 24000, "tokens_per_document": 480},

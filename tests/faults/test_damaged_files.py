@@ -7,6 +7,9 @@ import random
 import shutil
 import time
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from faults.disturbed import CELLS, MAKERS, STORES, assert_undisturbed, content, ended, replace_bytes, results, start, take_away
@@ -190,13 +193,13 @@ def test_a_damaged_store_is_told_with_what_to_do(project, whole, stages, name, r
 
 
 @pytest.mark.parametrize(("name", "reader"), [("replies", "score@tiny-detection"), ("embeddings", "score@tiny-embedding")])
-def test_bits_that_flip_in_a_store_change_no_result(project, whole, stages, name, reader):
+def test_bits_that_flip_in_a_store_change_no_result_beyond_rounding(project, whole, stages, name, reader):
     cell, moments = CELLS[reader], random.Random(name)
     for _ in range(12):
         path, was = damaged_store(project, name, lambda was: _many_flips(was, moments))
         take_away(project, cell)
         seen = stages.run(project, *cell.command.split())
-        assert is_clear(seen) or (seen.code == 0 and results(project, cell) == results(whole, cell)), seen.said
+        assert is_clear(seen) or (seen.code == 0 and is_same_to_rounding(project, whole, cell)), seen.said
         path.with_name(path.name + "-wal").unlink(missing_ok=True)
         path.with_name(path.name + "-shm").unlink(missing_ok=True)
         path.write_bytes(was)
@@ -204,6 +207,18 @@ def test_bits_that_flip_in_a_store_change_no_result(project, whole, stages, name
     take_away(project, cell)
     assert stages.run(project, *cell.command.split()).code == 0
     assert results(project, cell) == results(whole, cell)
+
+
+def is_same_to_rounding(project, whole, cell):
+    """What was lost is computed again in a batch of its own, where numbers may differ in their last digits; nothing else differs."""
+    for name in ("judgments.parquet", "scores.parquet"):
+        made, wanted = (pq.read_table(root / cell.out / name) for root in (project, whole))
+        floats = [field.name for field in wanted.schema if pa.types.is_floating(field.type)]
+        assert made.drop_columns(floats) == wanted.drop_columns(floats)
+        for column in floats:
+            one, other = (np.array(table[column].to_pylist(), dtype=float) for table in (made, wanted))
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True)
+    return True
 
 
 def _many_flips(was, moments):
