@@ -1,7 +1,7 @@
 """How a stage's folder comes to be: written in a work folder shard by shard, then moved whole into its place.
 
 A folder that stands under its own name is complete and has a manifest; a file that stands under its own name is
-complete. What the folders hold is `contracts.py`'s.
+complete. What the folders hold is `contracts`'s.
 """
 
 import dataclasses

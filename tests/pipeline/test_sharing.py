@@ -219,7 +219,7 @@ def test_a_remote_that_is_missing_refuses_or_was_never_pushed_to_is_told_with_wh
 def test_results_of_another_version_are_told_with_what_to_do(clone, tmp_path):
     later = tmp_path / "later"
     shutil.copytree(clone, later, symlinks=True)
-    contracts = later / "src" / "latentry" / "contracts.py"
+    contracts = later / "src" / "latentry" / "contracts" / "interpretations.py"
     contracts.write_text(contracts.read_text().replace('name="explanations",\n    version=', 'name="explanations",\n    version=9'))
     assert (
         "'explanations' v1, this code reads v91; read it with the version of latentry that wrote it"
