@@ -54,6 +54,7 @@ NOT_HERE: Mapping[str, str] = {
     r"createuser|createdb|pg_dump|sqlite3|mlflow (db upgrade|gc)": "a database of the reader's",
     r"export (MLFLOW_BACKEND_STORE_URI|MLFLOW_ARTIFACTS_DESTINATION|AWS_\w+|GOOGLE_\w+)=": "belongs to a server or store of the reader's",
     r"python benchmarks/": "a benchmark; benchmarks/README.md",
+    r"python docs/jacobian_table.py": "tells of what `make repro-jacobian` made",
     r"python -m pytest": "tests/docs/test_adding_a_scorer.py runs it",
 }
 """Commands that are not run, by how they begin, and why. What can be known of them is still checked: targets, options, files."""

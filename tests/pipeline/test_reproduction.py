@@ -46,6 +46,7 @@ def again(tracked, store, comparison, tmp_path_factory):
         f"  mlflow artifacts download --run-id {comparison.info.run_id} --artifact-path $file --dst-path .\n"
         "done\n"
         "cp dvc.lock ../logged.lock\n"
+        "export PYTHONPATH=$PWD/src\n"  # stands for `make setup`
         "dvc repro\n"
     )
     said = run(folder.parent, "env", f"MLFLOW_TRACKING_URI={store}", "bash", "-c", recipe, capture_output=True).stdout

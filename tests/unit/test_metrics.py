@@ -187,6 +187,17 @@ def test_precision_interval_covers_the_truth_about_95_percent_of_the_time(rates)
     assert 0.93 <= np.mean([low <= true <= high for low, high in intervals]) <= 0.985
 
 
+def test_an_order_that_is_perfect_is_worth_exactly_1_and_none_is_worth_more():
+    rng = np.random.default_rng(0)
+    for n_activating in range(1, 60):
+        for n_contrast in (1, 3, 7, 40):
+            truth = np.arange(n_activating + n_contrast) < n_activating
+            for confidence in (truth * 1.0, truth + rng.random(len(truth)) / 2, truth + rng.integers(3, size=len(truth)) / 4):
+                for ratio in (0.1, 1, 3.7):
+                    assert metrics.average_precision(confidence, truth, ratio) == 1
+                assert metrics.auroc(confidence, truth) == 1
+
+
 @pytest.mark.parametrize("metric", ["f1", "average_precision"])
 def test_bootstrap_intervals_at_the_class_ratio_equal_scipys(metric):
     chance = np.random.default_rng(5)

@@ -108,14 +108,16 @@ def average_precision_draws(both: Separated, activating: Weights, contrast: Weig
     grades = np.concatenate([both.activating, both.contrast])
     falling = np.argsort(-grades, kind="stable")
     n_activating, n_draws = len(both.activating), len(activating)
-    recall, alarms = np.zeros((n_draws, len(grades))), np.zeros((n_draws, len(grades)))
-    recall[:, :n_activating] = activating / activating.sum(axis=1, keepdims=True)
-    alarms[:, n_activating:] = ratio * contrast / contrast.sum(axis=1, keepdims=True)
+    hits, alarms = np.zeros((n_draws, len(grades))), np.zeros((n_draws, len(grades)))
+    hits[:, :n_activating], alarms[:, n_activating:] = activating, contrast
     # examples of one grade pass the threshold together
     ends = np.flatnonzero(np.append(np.diff(grades[falling]) != 0, True))
-    recall, alarms = (np.cumsum(found[:, falling], axis=1)[:, ends] for found in (recall, alarms))
-    there = recall / np.maximum(recall + alarms, np.finfo(float).tiny)
-    return (np.diff(recall, axis=1, prepend=0.0) * there).sum(axis=1)
+    hits, alarms = (np.cumsum(found[:, falling], axis=1)[:, ends] for found in (hits, alarms))
+    n_hits, n_alarms = activating.sum(axis=1, keepdims=True), contrast.sum(axis=1, keepdims=True)
+    expected = ratio * (n_hits / n_alarms) * alarms
+    there = hits / np.maximum(hits + expected, np.finfo(float).tiny)
+    # counts are summed before they are divided, so that no rounding lifts a perfect order above 1
+    return (np.diff(hits, axis=1, prepend=0.0) * there).sum(axis=1) / n_hits[:, 0]
 
 
 def f1(true_positive_rate: float, false_positive_rate: float, ratio: float) -> float:
