@@ -89,7 +89,7 @@ def said(found: CallEstimate) -> Iterator[str]:
     calls, prompt, reply = (sum(getattr(cell, name) for cell in found.cells) for name in ("calls", "prompt_tokens", "reply_tokens"))
     usd = None if any(cell.usd is None for cell in found.cells) else sum(cell.usd or 0.0 for cell in found.cells)
     yield f"  {'in all':<32}{calls:>9,} calls; {prompt:,} prompt tokens, at most {reply:,} of replies{_money(usd)}"
-    yield f"spent so far: {shown(found.spent)}"
+    yield f"spent at endpoints so far: {shown(found.spent)}"
     yield "smallest difference of means between two SAEs that shows (80 % power, 5 %):"
     for one in found.detectable:
         source = "measured" if one.measured else "assumed"

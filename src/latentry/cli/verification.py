@@ -31,12 +31,13 @@ class _Checked:
 def verify(places: tuple[Path, ...], max_bytes: int | None) -> None:
     """Check results: files against manifests, folders against dvc.lock, and each folder against those it was made from.
 
-    FOLDER is one folder of results, as `dvc get` fetches it, or one that holds such; FILE.zip is a bundle. With neither, all of data and
-    report is checked.
+    FOLDER is one folder of results, as `dvc get` fetches it, or one that holds such; FILE.zip is a bundle, and so is the folder that it was
+    unpacked to. With neither, all of data and report is checked.
     """
+    from latentry.exchange.bundle_file import is_unpacked
     from latentry.exchange.verify import DEFAULT
 
-    bundles = [place for place in places if place.is_file()]
+    bundles = [place for place in places if place.is_file() or is_unpacked(place)]
     folders = [place for place in places if place not in bundles] or ([] if bundles else [Path(name) for name in DEFAULT])
     checked = [*([_of_folders(folders)] if folders else ()), *(_of_bundle(path, max_bytes) for path in bundles)]
     what, faults = "; ".join(one.what for one in checked), [fault for one in checked for fault in one.faults]
@@ -58,11 +59,11 @@ def _of_folders(folders: Sequence[Path]) -> _Checked:
 
 
 def _of_bundle(path: Path, max_bytes: int | None) -> _Checked:
-    from latentry.exchange.bundle_file import MAX_BYTES, BundleError, open_bundle
+    from latentry.exchange.bundle_file import MAX_BYTES, BundleError, check_unpacked, open_bundle
     from latentry.safe_text import harmless
 
     try:
-        found = open_bundle(path, max_bytes or MAX_BYTES)
+        found = check_unpacked(path) if path.is_dir() else open_bundle(path, max_bytes or MAX_BYTES)
     except BundleError as error:
         return _Checked(what=str(path), faults=error.faults, mend=MEND_BUNDLE)
     except ExchangeError as error:

@@ -11,13 +11,14 @@ import stat
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from latentry.errors import ExchangeError
 from latentry.safe_text import harmless
+from latentry.store import file_digest
 
 FORMAT = "latentry bundle"
 VERSION = 1
@@ -83,12 +84,33 @@ def open_bundle(path: Path, max_bytes: int = MAX_BYTES) -> Bundle:
                 raise ExchangeError(
                     f"{path}: unpacks to {total:,} bytes by its own account, {max_bytes:,} are allowed; raise it by --max-bytes"
                 )
-            about = _about(path, packed)
-            sums = _sums(path, packed)
-            _require(path, _wrong_files(packed, sums), "it is not what was exported; get it anew")
+            about = _told(path, _text(path, packed, ABOUT))
+            sums = _listed(path, _text(path, packed, SUMS))
+            names = {entry.filename for entry in packed.infolist()}
+            _require(path, _wrong_files(names, lambda name: _digest(packed, name), sums), "it is not what was exported; get it anew")
             return Bundle(path=path, about=about, sums=sums, n_bytes=total)
     except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError) as error:
         raise ExchangeError(f"{path}: cannot be read as a bundle ({error}); get it anew from where it was exported") from None
+
+
+def is_unpacked(folder: Path) -> bool:
+    """Whether a folder is what a bundle was unpacked to."""
+    return (folder / ABOUT).is_file() and (folder / SUMS).is_file()
+
+
+def check_unpacked(folder: Path) -> Bundle:
+    """Check the files of a bundle that was unpacked by another tool against the list that came with them.
+
+    Raises:
+        BundleError: files have changed, are missing or extra; all of them are named.
+        ExchangeError: `bundle.json` or the list of checksums is none.
+    """
+    about = _told(folder, (folder / ABOUT).read_bytes())
+    sums = _listed(folder, (folder / SUMS).read_bytes().decode("utf-8", "replace"))
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()}
+    digests = {name: _file_digest(path) for name, path in found.items() if name in sums}
+    _require(folder, _wrong_files(found.keys(), digests.__getitem__, sums), "unpack it anew")
+    return Bundle(path=folder, about=about, sums=sums, n_bytes=sum(path.stat().st_size for path in found.values()))
 
 
 def is_bundle(path: Path) -> bool:
@@ -134,9 +156,10 @@ def _is_inside(name: str) -> bool:
     return is_plain and "\\" not in name and ":" not in parts[0] and not PurePosixPath(name).is_absolute()
 
 
-def _about(path: Path, packed: zipfile.ZipFile) -> Mapping[str, Any]:
+def _told(path: Path, text: str | bytes) -> Mapping[str, Any]:
+    """What `bundle.json` says, of a version that is read here."""
     try:
-        about = json.loads(_text(path, packed, ABOUT))
+        about = json.loads(text)
     except (ValueError, RecursionError):
         about = None
     if not isinstance(about, dict) or about.get("format") != FORMAT:
@@ -149,8 +172,9 @@ def _about(path: Path, packed: zipfile.ZipFile) -> Mapping[str, Any]:
     return about
 
 
-def _sums(path: Path, packed: zipfile.ZipFile) -> dict[str, str]:
-    lines = [_SUM.fullmatch(line) for line in _text(path, packed, SUMS).splitlines()]
+def _listed(path: Path, text: str) -> dict[str, str]:
+    """The checksums of a list, by file."""
+    lines = [_SUM.fullmatch(line) for line in text.splitlines()]
     found = {line[2]: line[1] for line in lines if line}
     if len(found) != len(lines):
         raise ExchangeError(f"{path}: {SUMS} has a line that is no checksum, or one file twice; get the bundle anew")
@@ -167,14 +191,22 @@ def _text(path: Path, packed: zipfile.ZipFile, name: str) -> str:
         raise ExchangeError(f"{path}: has no readable {name} ({error}); wanted is a file of `latentry export bundle`") from None
 
 
-def _wrong_files(packed: zipfile.ZipFile, sums: Mapping[str, str]) -> Iterator[str]:
-    names = {entry.filename for entry in packed.infolist()} - {SUMS}
-    yield from (f"{name} is missing; {SUMS} lists it" for name in sorted(sums.keys() - names))
-    yield from (f"{name} is extra; {SUMS} does not list it" for name in sorted(names - sums.keys()))
-    for name in sorted(names & sums.keys()):
-        found = _digest(packed, name)
+def _wrong_files(names: Collection[str], digest_of: Callable[[str], str], sums: Mapping[str, str]) -> Iterator[str]:
+    """How the files that are there differ from those listed, each by its name."""
+    there = set(names) - {SUMS}
+    yield from (f"{name} is missing; {SUMS} lists it" for name in sorted(sums.keys() - there))
+    yield from (f"{harmless(name)} is extra; {SUMS} does not list it" for name in sorted(there - sums.keys()))
+    for name in sorted(there & sums.keys()):
+        found = digest_of(name)
         if found != sums[name]:
             yield f"{name} has changed: its sha256 is {found}, listed is {sums[name]}"
+
+
+def _file_digest(path: Path) -> str:
+    """sha256 of a file; words where there is none to read. What a link points to is no file of the bundle."""
+    if path.is_symlink() or not path.is_file():
+        return "unknown, for it is no file"
+    return file_digest(path)
 
 
 def _digest(packed: zipfile.ZipFile, name: str) -> str:

@@ -111,6 +111,10 @@ def sift(rows: Iterable[Entry | Unreadable], width: int | None, where: Mapping[s
     labels.check()
     for latent in [latent for latent in taken.scores if latent not in taken.texts]:
         taken.left_scores.add(OF_OTHER, f"latent {latent}", n=len(taken.scores.pop(latent)))
+    if taken.n_scores and not taken.n_rows:
+        raise ExchangeError(
+            f"{taken.n_scores:,} scores and no explanation: a text is wanted beside them (in rows a column `text`); name a file that has both"
+        )
     if not taken.texts:
         why = "; ".join(f"{n:,} {reason}: {taken.left.first[reason][0]}" for reason, n in taken.left.counts.items())
         raise ExchangeError(

@@ -158,25 +158,26 @@ def csv_rows(path: Path, name: str) -> Iterator[tuple[str, Mapping[str, Any]] | 
         ExchangeError: as `lines`, or the first line cannot be read.
     """
     texts = _Texts(path, name)
-    reader = csv.reader(texts)
+    reader = csv.reader(texts, strict=True)  # else an open quote takes all rows after it for one text
     names: list[str] | None = None
     while True:
+        texts.place = None
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            yield Unreadable(place=texts.place, why=f"it is no row of CSV ({error})")
+            yield Unreadable(place=str(texts.place), why=f"it is no row of CSV ({error})")
             continue
         if names is None:
             names = cells
             _check_header(names, name)
         elif any("\udc80" <= character <= "\udcff" for cell in cells for character in cell):
-            yield Unreadable(place=texts.place, why="it is no UTF-8")
+            yield Unreadable(place=str(texts.place), why="it is no UTF-8")
         elif len(cells) > len(names):
-            yield Unreadable(place=texts.place, why=f"it has {len(cells)} cells, and there are {len(names)} columns")
+            yield Unreadable(place=str(texts.place), why=f"it has {len(cells)} cells, and there are {len(names)} columns")
         elif cells:
-            yield texts.place, dict(zip(names, cells, strict=False))
+            yield str(texts.place), dict(zip(names, cells, strict=False))
 
 
 def _check_header(names: list[str], name: str) -> None:
@@ -200,13 +201,16 @@ class _Texts:
     """The lines of a file as texts, for the reader of CSV; bytes that are no UTF-8 stand as lone surrogates."""
 
     def __init__(self, path: Path, name: str) -> None:
-        self._lines, self.place = lines(path, name), f"{name}:1"
+        self._lines = lines(path, name)
+        self.place: str | None = None
+        """Where the row begins that is being read."""
 
     def __iter__(self) -> "_Texts":
         return self
 
     def __next__(self) -> str:
-        self.place, line = next(self._lines)
+        place, line = next(self._lines)
+        self.place = self.place or place
         return "\udc80\n" if line is None else line.decode("utf-8", "surrogateescape")
 
 

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from latentry.errors import ContractError
 from latentry.exchange.chain import absent, broken, links_of
+from latentry.exchange.export_place import MARK
 from latentry.exchange.locked import Locks, lock_faults
 from latentry.exchange.result_files import FolderState, file_names, manifest_faults, shown, state_of
 from latentry.store import MANIFEST
@@ -44,7 +45,7 @@ class _Found:
 
     results: tuple[Path, ...]
     strays: tuple[Path, ...]
-    """Files that belong to no results."""
+    """Files that belong to no results, and exports."""
 
 
 def verify(folders: Sequence[Path]) -> Verified:
@@ -104,6 +105,9 @@ def _found_in(folders: Sequence[Path], locks: Locks) -> _Found:
 
 def _look(folder: Path, locks: Locks, results: dict[Path, None], strays: dict[Path, None]) -> None:
     """Down to the folders that have a manifest or are locked; one that holds files, and no such folder, should have had one."""
+    if (folder / MARK).is_file():
+        strays[folder] = None
+        return
     files = [path for path in sorted(folder.iterdir()) if not path.is_dir() and path.name not in _NOT_RESULTS and path.suffix != ".dvc"]
     if (folder / MANIFEST).exists() or locks.digest_of(folder) or (files and not _has_results(folder)):
         results[folder] = None

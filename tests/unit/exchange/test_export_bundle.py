@@ -217,3 +217,20 @@ def test_the_command_counts_faults_and_says_what_to_do_once(tmp_path):
     assert first == f"2 faults in {changed}"
     assert [fault.split(" has changed")[0] for fault in faults] == [f"  - {changed}: a", f"  - {changed}: b"]
     assert last == "to mend a bundle: get it anew from where it was exported"
+
+
+def test_the_command_checks_what_a_bundle_was_unpacked_to(bundle, tmp_path):
+    with zipfile.ZipFile(bundle) as whole:
+        whole.extractall(tmp_path / "study")
+    done = CliRunner().invoke(verify, [str(tmp_path / "study")])
+    assert done.output.startswith(f"all is as written: {tmp_path / 'study'} (")
+    (tmp_path / "study" / "params.yaml").write_text("seed: 1")
+    (tmp_path / "study" / "dvc.lock").unlink()
+    (tmp_path / "study" / "mine").touch()
+    cells = tmp_path / "study" / "data" / "comparison" / "cells.parquet"
+    cells.rename(tmp_path / "cells.parquet")
+    cells.symlink_to(tmp_path / "cells.parquet")
+    wrong = str(CliRunner().invoke(verify, [str(tmp_path / "study")]).exception).splitlines()
+    assert wrong[0] == f"4 faults in {tmp_path / 'study'}"
+    told = ("dvc.lock is missing", "mine is extra", "data/comparison/cells.parquet has changed", "params.yaml has changed")
+    assert [line.startswith(f"  - {tmp_path / 'study'}: {begins}") for line, begins in zip(wrong[1:5], told, strict=True)] == [True] * 4

@@ -94,12 +94,21 @@ def test_csv_is_read_row_by_row_and_odd_rows_are_told(tmp_path):
         b'\xef\xbb\xbflatent,text\r\n1,"a ""quoted""\r\ntext"\r\n2,caf\xe9\r\n3,a,b\r\n\r\n4\r\n5,' + b"x" * 200_000 + b"\r\n6,six\r\n"
     )
     found = read(csv_rows(path, "a.csv"))
-    assert found[0] == ("a.csv:3", {"latent": "1", "text": 'a "quoted"\r\ntext'})
+    assert found[0] == ("a.csv:2", {"latent": "1", "text": 'a "quoted"\r\ntext'})
     assert found[1] == ("a.csv:4", "it is no UTF-8")
     assert found[2] == ("a.csv:5", "it has 3 cells, and there are 2 columns")
     assert found[3] == ("a.csv:7", {"latent": "4"})
     assert found[4][0] == "a.csv:8" and "field larger" in found[4][1]
     assert found[5] == ("a.csv:9", {"latent": "6", "text": "six"})
+
+
+@pytest.mark.parametrize("rest", ["2,two\n3,three\n", '2,two\n3,"three"\n'])
+def test_an_open_quote_takes_no_row_after_it_silently(tmp_path, rest):
+    path = tmp_path / "a.csv"
+    path.write_text('latent,text\n0,zero\n1,"one\n' + rest)
+    found = read(csv_rows(path, "a.csv"))
+    assert found[0] == ("a.csv:2", {"latent": "0", "text": "zero"})
+    assert found[1][0] == "a.csv:3" and "no row of CSV" in found[1][1]
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,11 @@ def test_a_source_without_any_text_of_the_sae_is_refused_with_its_reasons():
         sift([row(10), row(1, "")], WIDTH, {})
 
 
+def test_scores_without_any_text_are_refused_with_what_is_wanted():
+    with pytest.raises(ExchangeError, match=r"2 scores and no explanation: .* column `text`"):
+        sift([row(n, None, has_text=False, scores=(score(0.5),)) for n in (1, 2)], WIDTH, {})
+
+
 @pytest.mark.parametrize(
     ("metric", "value", "is_taken"),
     [

@@ -206,6 +206,16 @@ def test_where_there_are_no_results_nothing_is_called_fine(project: Path, tmp_pa
     assert verify([project]).not_checked == ("data/saes/notes.txt: belongs to no results",)
 
 
+def test_an_export_is_no_damaged_folder_of_results(project: Path) -> None:
+    (project / "exported").mkdir()
+    for name in ("provenance.json", "README.md"):
+        (project / "exported" / name).touch()
+    found = verify([project])
+    assert (found.faults, found.not_checked) == ((), ("data/exported: belongs to no results",))
+    with pytest.raises(ContractError, match="no results there"):
+        verify([project / "exported"])
+
+
 @pytest.mark.usefixtures("project")
 def test_the_command_tells_of_folders_and_bundles_together(tmp_path: Path) -> None:
     said = CliRunner().invoke(commands, ["verify"])
