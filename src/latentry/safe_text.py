@@ -23,6 +23,7 @@ _HARMLESS = {
 }
 """What a terminal would obey, turn round or not print at all, by what shows that it stands there."""
 _HARMLESS_LINES = {code: shown for code, shown in _HARMLESS.items() if code not in (ord("\n"), ord("\t"))}
+_VISIBLE = {code: shown for code, shown in _HARMLESS_LINES.items() if (code < 0xA0 and code != ord("\r")) or code in (0x202D, 0x202E)}
 
 _SHORTEST_KEY = 12
 """Characters: a shorter value of the environment is a word that may stand in any text."""
@@ -49,6 +50,14 @@ def harmless(text: str) -> str:
 def presentable(text: str) -> str:
     """Lines for a terminal or a log: harmless, tabs and ends of lines kept, and without keys."""
     return without_keys(text).translate(_HARMLESS_LINES)
+
+
+def visible(text: str) -> str:
+    """The text for a page, not escaped: what is no character of HTML, or overrides the direction of writing, shows that it stands there.
+
+    Marks that scripts from right to left use are left; `explorer.js` does the same.
+    """
+    return text.translate(_VISIBLE)
 
 
 def looks_like_key(text: str, keys: Sequence[str] | None = None) -> bool:

@@ -121,3 +121,4 @@ def bundle(out: Path, force: bool) -> None:
     done = export_bundle(HERE, load_params(), out, force=force)
     click.echo(f"{out}: {done.n_files:,} files, {done.n_bytes / 1e6:,.1f} MB before packing")
     click.echo(f"sha256 {done.digest}; of the list of checksums {done.content_digest}")
+    click.echo(f"made at {done.made_at}")

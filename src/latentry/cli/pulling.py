@@ -36,4 +36,9 @@ def _reason(remote: str | None) -> str:
 
     wide = os.environ | {"COLUMNS": "9999"}  # else DVC breaks lines within a long address
     listed = subprocess.run(["dvc", "remote", "list"], check=False, capture_output=True, text=True, env=wide)
-    return why_nothing(listed.stdout, remote) if listed.returncode == 0 else "DVC could not do it; its own message stands above"
+    default = subprocess.run(["dvc", "config", "core.remote"], check=False, capture_output=True, text=True).stdout.strip()
+    return (
+        why_nothing(listed.stdout, remote or default or None)
+        if listed.returncode == 0
+        else "DVC could not do it; its own message stands above"
+    )

@@ -48,18 +48,20 @@ def verify(places: tuple[Path, ...], max_bytes: int | None) -> None:
     click.echo(f"all is as written: {what}")
 
 
-def _of_folders(folders: Sequence[Path]) -> _Checked:
+def _of_folders(places: Sequence[Path]) -> _Checked:
     from latentry.exchange.verify import verify as verified
 
-    found = verified(folders)
+    found = verified(places)
     for unknown in found.not_checked:
         click.echo(f"not checked: {unknown}")
     size = f"{found.n_files:,} files, {found.n_bytes:,} bytes, {found.n_links:,} links from folder to folder"
-    return _Checked(what=f"{len(found.folders):,} folders ({size})", faults=found.faults, mend=MEND)
+    folders = "1 folder" if len(found.folders) == 1 else f"{len(found.folders):,} folders"
+    return _Checked(what=f"{folders} ({size})", faults=found.faults, mend=MEND)
 
 
 def _of_bundle(path: Path, max_bytes: int | None) -> _Checked:
     from latentry.exchange.bundle_file import MAX_BYTES, BundleError, check_unpacked, open_bundle
+    from latentry.exchange.provenance import made_at
     from latentry.safe_text import harmless
 
     try:
@@ -68,5 +70,5 @@ def _of_bundle(path: Path, max_bytes: int | None) -> _Checked:
         return _Checked(what=str(path), faults=error.faults, mend=MEND_BUNDLE)
     except ExchangeError as error:
         return _Checked(what=str(path), faults=[str(error)], mend="")
-    origin = harmless(f"SAEs {', '.join(map(str, found.about.get('saes', ())))}; commit {found.about.get('commit')}")
-    return _Checked(what=f"{path} ({len(found.sums):,} files, {found.n_bytes:,} bytes unpacked; {origin})", faults=(), mend="")
+    origin = harmless(f"SAEs {', '.join(map(str, found.about.get('saes', ())))}; {made_at(found.about)}")
+    return _Checked(what=f"{path} ({len(found.sums) + 1:,} files, {found.n_bytes:,} bytes unpacked; {origin})", faults=(), mend="")

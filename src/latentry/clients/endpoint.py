@@ -171,7 +171,7 @@ def is_loopback(url: str) -> bool:
 
 
 def key_from(key_env: str | None, url: str, name: str) -> str | None:
-    """The key in an environment variable; None where no variable is named, or a server on this machine does without.
+    """The key in an environment variable; None where no variable is named, as for a server on this machine that wants none.
 
     Raises:
         ParamsError: the variable is not set, or what is named is no variable.
@@ -181,7 +181,7 @@ def key_from(key_env: str | None, url: str, name: str) -> str | None:
         fault = "is no name of an environment variable (capital letters, digits, _); it is not shown in case it is a key"
         raise ParamsError(where, [f"key_env {fault}; export the key in a variable and give that one's name"])
     key = os.environ.get(key_env, "").strip() if key_env else ""
-    if key_env and not key and not is_loopback(url):
+    if key_env and not key:
         raise ParamsError(where, [f"the environment has no {key_env}, the key for {url}; export it and run again"])
     if not re.fullmatch(r"[!-~]*", key):
         raise ParamsError(where, [f"{key_env} holds spaces or other characters that no key has; export the key alone (it is not shown)"])

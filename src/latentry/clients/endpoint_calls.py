@@ -88,7 +88,7 @@ class EndpointCalls:
                 self._store.claims.release(key)
             if reply is not None:
                 self._replies[key] = replace(reply, key=key)
-                self._shown.add(1, NOTHING)
+                self._shown.add(1, NOTHING, failed=int(reply.status is Status.CLIENT_ERROR))
 
     def _claim(self, key: str) -> bool:
         return self._store.claims.take(key, self._terms.run.timeout_s + 2 * LONGEST_WAIT_S)

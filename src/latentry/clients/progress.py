@@ -20,14 +20,15 @@ class Progress:
     """Counts what is done of a known total, and sums what it took."""
 
     def __init__(self, label: str, total: int) -> None:
-        self._label, self._total, self._done = label, total, 0
+        self._label, self._total, self._done, self._failed = label, total, 0, 0
         self._spent = Spent()
         self._began = self._said = time.monotonic()
         self._bar = tqdm(total=total, desc=label, unit="reply", file=sys.stderr) if sys.stderr.isatty() else None
 
-    def add(self, n: int, spent: Spent) -> None:
-        """That many more are done, and that was spent on them."""
+    def add(self, n: int, spent: Spent, *, failed: int = 0) -> None:
+        """That many more are done, some of them without a reply, and that was spent on them."""
         self._done += n
+        self._failed += failed
         self._spent += spent
         if self._bar is not None:
             self._bar.set_postfix_str(shown(self._spent), refresh=False)
@@ -46,9 +47,9 @@ class Progress:
         self._said = time.monotonic()
         rate = self._done / max(self._said - self._began, 1e-9)
         left = (self._total - self._done) / rate if rate else float("inf")
-        _log.info(
-            "%s: %d of %d replies, %.2f a second, %.0f s left; %s", self._label, self._done, self._total, rate, left, shown(self._spent)
-        )
+        failed = f", {self._failed} failed" if self._failed else ""
+        replies = f"{self._label}: {self._done - self._failed} of {self._total} replies{failed}"
+        _log.info("%s, %.2f a second, %.0f s left; %s", replies, rate, left, shown(self._spent))
 
 
 def shown(spent: Spent) -> str:

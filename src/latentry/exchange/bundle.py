@@ -19,7 +19,7 @@ from latentry.errors import ContractError, ExchangeError
 from latentry.exchange.bundle_file import ABOUT, FORMAT, PIECE, SUMS, VERSION
 from latentry.exchange.complete import COMPARISON, folders_of, require_complete, require_current, require_report
 from latentry.exchange.export_place import require_free_file
-from latentry.exchange.provenance import Chain, chain_of, provenance
+from latentry.exchange.provenance import Chain, chain_of, made_at, provenance
 from latentry.params import Params
 from latentry.store import MANIFEST, file_digest
 
@@ -37,6 +37,7 @@ report/index.html       the comparison; report/latents.html lists and searches e
 data/                   the tables in Parquet, and in manifest.json of each folder what it was made from
 bundle.json             where all of it comes from: models, tokens, SAEs, judges, parameters and commit
 params.yaml, dvc.yaml, dvc.lock    with the commit in bundle.json these make it again
+                        (`"dirty": "true"` there: with changes that are not in that commit)
 
 Check it with `sha256sum -c SHA256SUMS` after unpacking, or with `latentry verify FILE` before.
 """
@@ -53,6 +54,8 @@ class Bundled:
     """sha256 of the zip."""
     content_digest: str
     """sha256 of the list of checksums: the same for the same results, also where another zlib packs them otherwise."""
+    made_at: str
+    """The commit, and whether it holds all of the code."""
 
 
 def export_bundle(here: Path, params: Params, out: Path, *, force: bool = False) -> Bundled:
@@ -77,7 +80,7 @@ def export_bundle(here: Path, params: Params, out: Path, *, force: bool = False)
     with beside(out) as partial:
         sums, n_bytes = _write(partial, files, texts)
     content_digest = hashlib.sha256(_listed(sums).encode()).hexdigest()
-    return Bundled(n_files=len(sums) + 1, n_bytes=n_bytes, digest=file_digest(out), content_digest=content_digest)
+    return Bundled(n_files=len(sums) + 1, n_bytes=n_bytes, digest=file_digest(out), content_digest=content_digest, made_at=made_at(about))
 
 
 def _files(here: Path, chain: Chain, folders: list[str]) -> Iterator[tuple[str, Path]]:

@@ -13,7 +13,7 @@ import yaml
 
 from latentry.contracts import COMPARISON
 from latentry.exchange import labels
-from latentry.exchange.provenance import asked_by
+from latentry.exchange.provenance import asked_by, made_at
 from latentry.metric_kinds import chance_of
 from latentry.params import Params
 from latentry.records import Status
@@ -98,7 +98,7 @@ def _interpreted(params: Params, told: Mapping[str, Any], licence: str | None) -
         f" {_digest('text', tokens['corpus_digest'])}; {_digest('tokenizer', tokens['tokenizer_digest'])}",
         *(f"- Model asked: {_model(told['models'][name])}" for name in _models_asked(params)),
         f"- Latents: {params.examples.n_latents or 'all'} eligible ones of each SAE, a seeded sample (seed {params.seed})",
-        f"- Made at commit `{told['commit']}`{', with changes that are not in it' if told['dirty'] == 'true' else ''}",
+        f"- Made at {made_at(told)}",
         f"- Licence: {licence}" if licence else "- Licence: not stated by whoever exported this; texts and models have their own",
     ]
     return "\n".join(lines)

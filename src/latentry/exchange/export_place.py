@@ -12,6 +12,7 @@ from pathlib import Path
 from latentry.atomic import told_when_full
 from latentry.errors import ExchangeError
 from latentry.exchange.bundle_file import is_bundle
+from latentry.exchange.locked import is_place_of_results
 
 MARK = "provenance.json"
 """Stands in every folder that is exported, and says what it is."""
@@ -41,8 +42,9 @@ def require_free(out: Path, *, force: bool, mark: str = MARK) -> None:
     """See that nothing is lost by writing a folder there.
 
     Raises:
-        ExchangeError: something is there, and it is not forced, or it is no earlier export.
+        ExchangeError: it lies in a project's `data`; something is there, and it is not forced, or it is no earlier export.
     """
+    _require_outside(out)
     if not out.is_symlink() and out.is_dir() and not any(out.iterdir()):
         return
     _require_free(out, force=force, is_ours=(out / mark).is_file(), lacks=f"holds no {mark}")
@@ -52,9 +54,15 @@ def require_free_file(out: Path, *, force: bool) -> None:
     """See that nothing is lost by writing a bundle there.
 
     Raises:
-        ExchangeError: something is there, and it is not forced, or it is no bundle.
+        ExchangeError: it lies in a project's `data`; something is there, and it is not forced, or it is no bundle.
     """
+    _require_outside(out)
     _require_free(out, force=force, is_ours=is_bundle(out), lacks="is no bundle of latentry's")
+
+
+def _require_outside(out: Path) -> None:
+    if is_place_of_results(out):
+        raise ExchangeError(f"{out}: lies in a project's data, where stages alone write; name another place, such as exports/{out.name}")
 
 
 def _require_free(out: Path, *, force: bool, is_ours: bool, lacks: str) -> None:

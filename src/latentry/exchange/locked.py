@@ -41,6 +41,12 @@ class Locks:
         return dict(_folders_in(lock or {}))
 
 
+def is_place_of_results(folder: Path) -> bool:
+    """Whether a folder lies where stages write, in the `data` of a project; there a folder of results has a manifest."""
+    places = (folder.resolve(), *folder.resolve().parents)
+    return any(place.name == "data" and any((place.parent / name).is_file() for name in (LOCK, "dvc.yaml")) for place in places)
+
+
 def lock_faults(folder: Path, digest: str, md5s: Mapping[str, str]) -> Iterator[str]:
     """How the files of a folder differ from what `dvc.lock` names, file by file where DVC's cache still lists them."""
     if digest == _digest_of(md5s):

@@ -80,6 +80,11 @@ def manifest_at(folder: Path) -> Manifest:
         raise ContractError(f"{path}: is no manifest of latentry's ({error}); delete the folder and run `dvc repro` again") from error
 
 
+def made_at(told: Mapping[str, Any]) -> str:
+    """The commit of a study by its provenance, and whether what was run is in it."""
+    return f"commit {told.get('commit')}{', with changes that are not in it' if told.get('dirty') == 'true' else ''}"
+
+
 def provenance(here: Path, params: Params, chain: Chain, saes: Sequence[str]) -> dict[str, Any]:
     """All that the labels of some SAEs follow from, as JSON; `models` are those that explainers and scorers ask."""
     return {

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from latentry.errors import ContractError
 from latentry.exchange.chain import absent, broken, links_of
 from latentry.exchange.export_place import MARK
-from latentry.exchange.locked import Locks, lock_faults
+from latentry.exchange.locked import Locks, is_place_of_results, lock_faults
 from latentry.exchange.result_files import FolderState, file_names, manifest_faults, shown, state_of
 from latentry.store import MANIFEST
 
@@ -58,7 +58,8 @@ def verify(folders: Sequence[Path]) -> Verified:
     found = _found_in([folder for folder in folders if folder.is_dir()], locks)
     if not found.results:
         raise ContractError(
-            f"{', '.join(map(shown, folders))}: no results there; verify the folders of a project (data, report), or one that `dvc get` fetched"
+            f"{', '.join(map(shown, folders))}: no results there that can be checked: no manifest.json in it, and no dvc.lock that names it;"
+            " verify the folders of a project (data, report), or one of its data that `dvc get` fetched"
         )
     n_bytes = sum(_size(folder / name) for folder in found.results for name in file_names(folder))
     with tqdm(total=n_bytes, unit="B", unit_scale=True, desc="verified", disable=None) as bar:
@@ -70,7 +71,11 @@ def verify(folders: Sequence[Path]) -> Verified:
         n_bytes=sum(state.n_bytes for state in states.values()),
         n_links=sum(link.is_same is True for link in links),
         faults=(*(fault for state in states.values() for fault in state.faults), *broken(links)),
-        not_checked=(*absent(links), *locks.unreadable, *(f"{shown(path)}: belongs to no results" for path in found.strays)),
+        not_checked=(
+            *absent(links),
+            *locks.unreadable,
+            *(f"{shown(path)}: belongs to no results that have a manifest or a lock" for path in found.strays),
+        ),
     )
 
 
@@ -104,12 +109,13 @@ def _found_in(folders: Sequence[Path], locks: Locks) -> _Found:
 
 
 def _look(folder: Path, locks: Locks, results: dict[Path, None], strays: dict[Path, None]) -> None:
-    """Down to the folders that have a manifest or are locked; one that holds files, and no such folder, should have had one."""
+    """Down to the folders that have a manifest or are locked; in a project's data one that holds files should have one."""
     if (folder / MARK).is_file():
         strays[folder] = None
         return
     files = [path for path in sorted(folder.iterdir()) if not path.is_dir() and path.name not in _NOT_RESULTS and path.suffix != ".dvc"]
-    if (folder / MANIFEST).exists() or locks.digest_of(folder) or (files and not _has_results(folder)):
+    lost_manifest = bool(files) and is_place_of_results(folder) and not _has_results(folder)
+    if (folder / MANIFEST).exists() or locks.digest_of(folder) or lost_manifest:
         results[folder] = None
         return
     strays.update(dict.fromkeys(files))

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from latentry.errors import ParamsError
 from latentry.saes.base import latent_label
@@ -35,10 +36,18 @@ def latent_of(data: Path, sae: str, label: str) -> int:
     return number + (width // 2 if sign == "-" else 0)
 
 
+def width_of(data: Path, sae: str) -> int | None:
+    """How many latents a SAE has; None where it has not been measured."""
+    return _measured(data, sae).get("width")
+
+
 def _signed_width(data: Path, sae: str) -> int | None:
     """How many latents a signed SAE has; None of any other, or where it has not been measured."""
+    return width_of(data, sae) if _measured(data, sae).get("signed") else None
+
+
+def _measured(data: Path, sae: str) -> Mapping[str, Any]:
     try:
-        measured = json.loads((data / "saes" / sae / "evaluation.json").read_text(encoding="utf-8"))
+        return json.loads((data / "saes" / sae / "evaluation.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
-    return measured.get("width") if measured.get("signed") else None
+        return {}

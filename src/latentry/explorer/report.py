@@ -23,6 +23,7 @@ from latentry.atomic import write_atomic
 from latentry.explorer import samples
 from latentry.explorer.jacobians import jacobian_context
 from latentry.metric_kinds import METRIC_KINDS, chance_of, context_of, kind_of
+from latentry.safe_text import visible
 from latentry.store import manifest_digest
 
 _PER_SAE = 6
@@ -152,12 +153,18 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("latentry.explorer"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {"number": _number, "percent": _percent, "signed": _signed, "failures": _failures}
     environment.tests["below"] = lambda value, limit: value is not None and value < limit
     return environment
+
+
+def _visible(value: Any) -> Any:
+    """Every text that the templates write, but what is drawn."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
 
 def _failures(counts: str | None) -> list[str]:

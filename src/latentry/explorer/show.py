@@ -17,17 +17,18 @@ import pyarrow.parquet as pq
 from latentry import contracts
 from latentry.contracts import Contract
 from latentry.errors import ParamsError
-from latentry.explorer.labels import labels_of, latent_of
+from latentry.explorer.labels import labels_of, latent_of, width_of
 from latentry.metric_kinds import METRIC_KINDS
 from latentry.params import Params
 from latentry.records import NO_EXPLAINER
 from latentry.registry import nearest
 from latentry.safe_text import harmless
-from latentry.store import MANIFEST, file_digest, read_manifest
+from latentry.store import MANIFEST, file_digest, read_manifest, read_table
 
 BOLD, MARK, DIM, RESET = "\x1b[1m", "\x1b[1;30;43m", "\x1b[2m", "\x1b[0m"
 PER_DECILE, PER_CONTRAST = 2, 4
 """Examples shown of each."""
+_FEW = 10
 _MARKED, _ANSI = re.compile(f"{re.escape(MARK)}(.*?){re.escape(RESET)}"), re.compile(r"\x1b\[[0-9;]*m")
 _LEFT_OVER = " (not in params.yaml any more)"
 _SPLITS = {"explain": "explain ", "held_out": "held out"}
@@ -95,11 +96,21 @@ def _figures(
         n = pq.read_metadata(data / "latents" / sae / "statistics.parquet").num_rows
         raise ParamsError("LATENT", [f"{latent}: {sae} has no such latent; it has 0 to {n - 1}"])
     if chosen is None:
-        found = f"{latent}: data/latents/{sae} is not here, and the examples tell of the latents looked at only"
-        raise ParamsError("LATENT", [f"{found}; take one of those, or run `dvc repro latents@{sae}`"])
+        raise ParamsError("LATENT", [_untold(data, sae, latent)])
     promoted = (_rows(data / "examples" / sae, contracts.EXAMPLES, "promoted.parquet", latent) or [{}])[0]
     tokens = {name: promoted.get(name) or [] for name in ("promoted_tokens", "suppressed_tokens")}
     return {**chosen, **tokens, "top_tokens": [], "top_token_fractions": []}
+
+
+def _untold(data: Path, sae: str, latent: int) -> str:
+    """Why a latent cannot be shown where its SAE's activations are not here, and which can be."""
+    width = width_of(data, sae)
+    if width is not None and latent >= width:
+        return f"{latent}: {sae} has no such latent; it has 0 to {width - 1}"
+    looked_at = read_table(data / "examples" / sae, contracts.EXAMPLES, "latents.parquet", ["latent"])["latent"].to_pylist()
+    some = f"{', '.join(map(str, looked_at[:_FEW]))}{', ...' if len(looked_at) > _FEW else ''}"
+    found = f"{latent}: data/latents/{sae} is not here, and the examples tell of the {len(looked_at):,} latents looked at only"
+    return f"{found}; take one of those ({some}), or run `dvc repro latents@{sae}`"
 
 
 def _strengths(row: Mapping[str, Any]) -> str:

@@ -135,6 +135,13 @@ def test_an_endpoint_where_nobody_answers_is_said_to_be_down(pool_at):
             pool_at(url, retries=1).asker("judge", "test")([request(f"q{i}") for i in range(n)])
 
 
+def test_what_failed_is_no_reply_in_the_last_line(pool_at, caplog):
+    caplog.set_level("INFO", logger="latentry")
+    with loopback(lambda asked, _: completion("fine") if asked == "q0" else failure(500, "oops")) as server:
+        pool_at(server.url, retries=0).asker("judge", "test")([request(f"q{i}") for i in range(3)])
+    assert "test: 1 of 3 replies, 2 failed, " in caplog.messages[-1]
+
+
 def test_the_key_is_sent_and_stands_nowhere_else(pool_at, monkeypatch, tmp_path):
     monkeypatch.setenv("JUDGE_KEY", "sk-secret-1234")
 

@@ -201,6 +201,19 @@ def test_results_that_are_not_whole_make_no_bundle(study, tmp_path):
     assert not list(tmp_path.glob("*out.zip*"))
 
 
+def test_nothing_is_exported_to_where_stages_write(study, tmp_path):
+    own = Path(shutil.copytree(study, tmp_path / "own"))
+    with pytest.raises(ExchangeError, match=r"lies in a project's data.* exports/results\.zip"):
+        export_bundle(own, study_params(), own / "data" / "results.zip")
+
+
+def test_a_bundle_of_changed_code_says_so(study, tmp_path, monkeypatch):
+    monkeypatch.setattr("latentry.exchange.provenance.commit_of", lambda _: {"commit": "abc", "dirty": "true"})
+    done = export_bundle(study, study_params(), tmp_path / "out.zip")
+    assert done.made_at == "commit abc, with changes that are not in it"
+    assert done.made_at in CliRunner().invoke(verify, [str(tmp_path / "out.zip")]).output
+
+
 def test_the_command_checks_a_bundle(bundle):
     done = CliRunner().invoke(verify, [str(bundle)])
     assert done.output.startswith(f"all is as written: {bundle} (")

@@ -197,13 +197,29 @@ def test_a_lock_cut_short_is_told_and_stops_nothing(project: Path) -> None:
     assert any("dvc.lock: cannot be read" in line for line in found.not_checked)
 
 
+def test_a_report_that_nothing_tells_of_is_not_checked_and_no_fault(project: Path, tmp_path: Path) -> None:
+    Path("dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    found = verify([project, Path("report")])
+    assert (found.faults, {line.split("/")[0] for line in found.not_checked}) == ((), {"report"})
+    shutil.copytree("report", tmp_path / "got")
+    with pytest.raises(ContractError, match=r"no manifest\.json in it, and no dvc\.lock that names it"):
+        verify([tmp_path / "got"])
+
+
+def test_in_a_projects_data_a_folder_without_its_manifest_is_a_fault_also_without_a_lock(project: Path) -> None:
+    Path("dvc.lock").unlink()
+    Path("dvc.yaml").touch()
+    (project / "saes" / "x" / "manifest.json").unlink()
+    assert any(fault.startswith("data/saes/x: holds files and no manifest.json") for fault in faults_of("data"))
+
+
 def test_where_there_are_no_results_nothing_is_called_fine(project: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ContractError, match="no results there"):
         verify([tmp_path / "empty", Path("nowhere")])
     (project / "saes" / "notes.txt").write_text("mine")
     (project / "saes" / "x.dvc").write_text("")
-    assert verify([project]).not_checked == ("data/saes/notes.txt: belongs to no results",)
+    assert verify([project]).not_checked == ("data/saes/notes.txt: belongs to no results that have a manifest or a lock",)
 
 
 def test_an_export_is_no_damaged_folder_of_results(project: Path) -> None:
@@ -211,7 +227,7 @@ def test_an_export_is_no_damaged_folder_of_results(project: Path) -> None:
     for name in ("provenance.json", "README.md"):
         (project / "exported" / name).touch()
     found = verify([project])
-    assert (found.faults, found.not_checked) == ((), ("data/exported: belongs to no results",))
+    assert (found.faults, found.not_checked) == ((), ("data/exported: belongs to no results that have a manifest or a lock",))
     with pytest.raises(ContractError, match="no results there"):
         verify([project / "exported"])
 
@@ -249,6 +265,7 @@ def test_only_empty_folders_are_removed(project: Path) -> None:
     [
         ("", None, "no default remote is set"),
         ("other\t/somewhere\n", None, "no default remote is set"),
+        ("other\t/somewhere\n", "gone", "remote 'gone' is not set (there are: other)"),
         ("storage\t/somewhere\t(default)\n", "mine", "remote 'mine' is not set (there are: storage)"),
         ("storage /not there/dvc     (default)\n", None, "remote 'storage' at /not there/dvc is not there"),
         ("storage {here}\t(default)\n", None, "does not hold these results"),

@@ -15,6 +15,7 @@ from latentry import contracts, plots, store
 from latentry.errors import ContractError
 from latentry.explorer.report import report_html, write_report
 from latentry.explorer.samples import level_of, pieces_of
+from latentry.safe_text import visible
 from made_up_study import HOSTILE, make_study
 
 SETTINGS = {"Subject": "a small model", "Corpus": "<b>books</b>"}
@@ -65,7 +66,7 @@ def page(html):
 
 
 def test_hostile_text_is_shown_and_never_run(page):
-    assert HOSTILE in page.text
+    assert visible(HOSTILE) in page.text
     assert "<b>books</b>" in page.text
     assert "img" not in [name for name, _ in page.tags]
     assert [attrs.get("type") for name, attrs in page.tags if name == "script"] == ["application/json", None, None]
@@ -74,7 +75,14 @@ def test_hostile_text_is_shown_and_never_run(page):
 
 def test_text_of_models_and_corpora_cannot_turn_the_direction_of_the_page(html):
     outside = re.sub(r"<bdi>.*?</bdi>", "", html, flags=re.DOTALL)
-    assert "\u202e" in html and "\u202e" not in outside
+    assert "\u202e" not in html
+    assert "\u202c" in html and "\u202c" not in outside
+
+
+def test_what_is_no_character_of_a_page_is_shown_as_standing_there_and_scripts_keep_their_marks():
+    assert visible("a\0b\x1b[31m\x07\x7f\x86\u202eexe.png") == "a␀b␛[31m␇␡\ufffd\ufffdexe.png"
+    kept = "tab\tline\n\u200fעברית\u200e \u2067نص\u2069 👩\u200d🔬 e\u0301"
+    assert visible(kept) == kept
 
 
 def test_the_page_asks_for_nothing_outside_itself(page, html):

@@ -87,8 +87,12 @@ def test_a_clone_without_latents_shows_what_the_examples_tell_of_them(data: Path
     ]
     assert shown[1].split(";")[0] == whole[1].split(";")[0]
     looked_at = set(pq.read_table(data / "examples" / SAE / "latents.parquet")["latent"].to_pylist())
-    with pytest.raises(ParamsError, match=f"latents/{SAE} is not here"):
+    with pytest.raises(
+        ParamsError, match=f"latents/{SAE} is not here.* take one of those \\({latent}|take one of those \\(\\d+, .*\\.\\.\\.\\)"
+    ):
         plain(clone, next(latent for latent in range(1024) if latent not in looked_at))
+    with pytest.raises(ParamsError, match=f"1024: {SAE} has no such latent; it has 0 to 1023"):
+        plain(clone, 1024)
 
 
 def test_results_of_another_version_are_refused_and_not_taken_for_missing(data: Path, tmp_path: Path) -> None:

@@ -95,7 +95,9 @@ function make(tag, settings = {}, ...inside) {
   return element;
 }
 
-const said = (text) => make("bdi", {dir: "auto"}, text);
+// What turns the direction of writing, or is no character, stands as a sign.
+const visible = (text) => text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f]/g, (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0))).replace(/\u007f/g, "\u2421").replace(/[\u0080-\u009f\u202d\u202e]/g, "\ufffd");
+const said = (text) => make("bdi", {dir: "auto"}, visible(text));
 const shownNumber = (value, digits = 2) => value === null || value === undefined ? "–" : value.toFixed(digits);
 const percent = (value) => value === null || value === undefined ? "–" : `${(100 * value).toPrecision(3)} %`;
 const saeOf = (row) => meta.saes.find((one) => row >= one.first && row < one.first + one.n);
@@ -111,6 +113,7 @@ function highlighted(text) {
   if (!words.length) return [said(text)];
   const pattern = new RegExp(`(?<![\\p{L}\\p{N}])(${words.map((word) => word.replace(/[^\p{L}\p{N}]/gu, "")).join("|")})`, "giu");
   const whole = said("");
+  text = visible(text);
   let done = 0;
   for (const hit of text.matchAll(pattern)) {
     whole.append(text.slice(done, hit.index), make("mark", {class: "hit"}, hit[0]));
@@ -259,7 +262,7 @@ function examples(one) {
 
 function windowText(pieces, peak) {
   const whole = make("bdi", {dir: "auto", title: `peak ${peak}`});
-  for (const piece of pieces) whole.append(typeof piece === "string" ? piece : make("mark", {class: `l${piece[1]}`, title: String(piece[2])}, piece[0]));
+  for (const piece of pieces) whole.append(typeof piece === "string" ? visible(piece) : make("mark", {class: `l${piece[1]}`, title: String(piece[2])}, visible(piece[0])));
   return whole;
 }
 
