@@ -70,7 +70,8 @@ def test_dropped_into_a_project_it_conforms_and_is_scored_to_the_report(project_
     run(project, "dvc", "repro", "--quiet")
     for name in ("words", "long-words"):
         scores = pq.read_table(project / "data" / "scores" / "topk-2k" / name / "scores.parquet").to_pylist()
-        assert {row["explainer"] for row in scores if row["status"] == "ok"} == {"lexical", "default"}
+        assert {row["explainer"] for row in scores} == {"lexical", "default"}
+        assert "ok" in {row["status"] for row in scores if row["explainer"] == "lexical"}
         explained = pq.read_table(project / "data" / "explanations" / "topk-2k" / "explanations.parquet").to_pylist()
         failed = {(row["latent"], row["explainer"]): row["status"] for row in explained if row["status"] != "ok"}
         assert all(row["status"] == failed.get((row["latent"], row["explainer"]), "ok") for row in scores)

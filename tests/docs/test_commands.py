@@ -19,7 +19,7 @@ from docs.readers import another_repository, others, own_model
 
 FILLED: Mapping[str, str] = {"https://mlflow.example.org": "sqlite:///elsewhere.db", "https://git.example.org/them/study": "../them"}
 """What stands on the pages for something of the reader's, and what is there in the tests."""
-AFTER: Mapping[str, str] = {"dvc queue start": "while dvc queue status | grep -E ' (Queued|Running) ' > /dev/null; do sleep 3; done"}
+AFTER: Mapping[str, str] = {"dvc queue start": "while dvc queue status | grep -E ' (Queued|Running)( |$)' > /dev/null; do sleep 3; done"}
 """What a reader waits for after a command that goes on in the background. (`grep -q` would end before it has read all, and so end `dvc` and the loop.)"""
 NO_COMMANDS = {"latentry needs Python 3.11 or newer"}
 """A sentence that begins with a program's name."""
