@@ -109,7 +109,7 @@ def test_a_byte_changed_through_a_link_into_the_cache_is_found_and_mended(clone)
 def test_interpretations_of_one_sae_are_got_and_verified_alone(hub, tmp_path):
     run(tmp_path, "dvc", "get", "--quiet", str(hub), EXPLANATIONS, "--out", "got")
     said = latentry(tmp_path, "verify", "got").stdout
-    assert "all is as written: 1 folders (2 files" in said
+    assert "all is as written: 1 folder (2 files" in said
     assert "not checked: data/examples/tiny: is not here; got was made from the one" in said
 
 
