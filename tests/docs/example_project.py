@@ -26,7 +26,7 @@ COPIED = (
         "mkdocs.yml",
         "pyproject.toml",
     ),
-    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", ".gitignore", ".dvcignore", ".importlinter", ".dvc/config", ".dvc/plots"),
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", ".gitignore", ".dvcignore", ".importlinter"),
     *("data/jacobians/.keep", "data/edges/.keep"),
 )
 SMALL: dict[str, Any] = {
@@ -76,6 +76,7 @@ def lay_out(folder: Path) -> None:
     git(folder, "init", "--quiet")
     run(folder, "dvc", "init", "--quiet", "--force")
     shutil.copyfile(ROOT / ".dvc" / "config", folder / ".dvc" / "config")
+    shutil.copytree(ROOT / ".dvc" / "plots", folder / ".dvc" / "plots")  # `dvc init` makes `.dvc` anew
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "the example, small")
 
