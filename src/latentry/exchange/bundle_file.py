@@ -37,8 +37,11 @@ class BundleError(ExchangeError):
     """A bundle is not what was exported; carries every fault found, not only the first."""
 
     def __init__(self, faults: Sequence[str], remedy: str) -> None:
-        self.faults = tuple(faults)
+        self.faults, self.remedy = tuple(faults), remedy
         super().__init__("\n".join([*faults, remedy]))
+
+    def __reduce__(self) -> tuple[type["BundleError"], tuple[tuple[str, ...], str]]:
+        return type(self), (self.faults, self.remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
