@@ -11,10 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from latentry.preflight import make_markers
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 COPIED = ("src", "stages", "corpus", "dvc.yaml", ".dvcignore")
-MARKERS = ("data/jacobians/.keep", "data/edges/.keep")
 SHARED = ("replies", "embeddings", "downloads")
 
 
@@ -28,9 +29,7 @@ def lay_out(name: str) -> Path:
             shutil.rmtree(target)
         (shutil.copytree if (ROOT / copied).is_dir() else shutil.copyfile)(ROOT / copied, target)
     shutil.copyfile(example / "params.yaml", project / "params.yaml")
-    for marker in MARKERS:
-        (project / marker).parent.mkdir(parents=True, exist_ok=True)
-        (project / marker).touch()
+    make_markers(project)
     if not (project / ".dvc").is_dir():
         shutil.copyfile(ROOT / "dvc.lock", project / "dvc.lock")
         dvc(project, "init", "--no-scm", "--quiet")

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from latentry.preflight import make_markers
+
 ROOT = Path(__file__).parents[2]
 COPIED = ("src", "stages", "dvc.yaml", ".dvcignore")
-MARKERS = ("data/jacobians/.keep", "data/edges/.keep")
-"""Stand in git: `compare` depends on these folders, also where there is no Jacobian."""
 
 
 def lay_out(folder: Path) -> None:
@@ -23,9 +23,7 @@ def lay_out(folder: Path) -> None:
     (folder / "corpus").mkdir(exist_ok=True)
     shutil.copyfile(ROOT / "corpus" / "sotu-and-moby-dick.jsonl.xz", folder / "corpus" / "sotu-and-moby-dick.jsonl.xz")
     shutil.copyfile(Path(__file__).with_name("params.yaml"), folder / "params.yaml")
-    for name in MARKERS:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
+    make_markers(folder)
     if not (folder / ".dvc").is_dir():
         run(folder, "dvc", "init", "--no-scm", "--quiet")
         run(folder, "dvc", "config", "core.analytics", "false")

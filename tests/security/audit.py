@@ -68,7 +68,7 @@ def said(packages: Sequence[Mapping[str, Any]], n_asked: int) -> tuple[list[str]
     ]
     n_faulty = len(lines)
     if not checked:
-        lines.append("NOT CHECKED: nobody could be asked of any package; `make audit` needs a network that reaches https://pypi.org")
+        lines.append("NOT CHECKED: nobody could be asked of any package; `make audit` needs a network that reaches the index of packages")
     elif skipped:
         lines.append(f"NOT CHECKED: {len(skipped)} packages ({', '.join(skipped[:SHOWN])}{' and more' * (len(skipped) > SHOWN)})")
     lines.append(f"audit: {len(checked)} of {n_asked} packages checked, {n_faulty} known vulnerabilities")
